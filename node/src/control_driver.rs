@@ -369,6 +369,7 @@ impl<L> ControlDriver<L> {
             members,
             incidents: view.incidents.values().cloned().collect(),
             drains: view.drains.values().cloned().collect(),
+            joined: view.joined.values().copied().collect(),
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
             moves: view.moves.values().cloned().collect(),

@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{DrainRow, IncidentRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number};
+use cell_cluster::{
+    DrainRow, IncidentRow, JoinedRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number,
+};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
@@ -331,6 +333,10 @@ pub struct ClusterSnapshot {
     pub incidents: Vec<IncidentRow>,
     /// The nodes that are to be emptied, and those that were removed.
     pub drains: Vec<DrainRow>,
+    /// The nodes that have joined and were not removed since. Those of them that are no members are rows of
+    /// the list of nodes.
+    #[serde(skip)]
+    pub joined: Vec<JoinedRow>,
     /// Takeovers under way at this node.
     pub recoveries: Vec<PairRecovery>,
     /// Takeovers of this node that have ended, for metrics.

@@ -1,5 +1,7 @@
-//! The nodes of the cluster that this node has seen, also those whose leases have ended: who lives does not
-//! show who is missing. A pure core: it is shown a snapshot with the time, once a second.
+//! The nodes of the cluster that have joined, also those whose leases have ended: who lives does not show
+//! who is missing. They are known by their rows; what this node has seen of them says since when they are
+//! absent, and is all that is known where the table has no such rows yet. A pure core: it is shown a snapshot
+//! with the time, once a second.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,7 @@ pub(crate) struct AbsentNode {
     pub(crate) node: u32,
     /// Its last incarnation.
     pub(crate) incarnation: Incarnation,
-    /// Since when, by the clock that is never set.
+    /// Since when, by the clock that is never set, as far as this node has seen.
     since_ms: u64,
     /// The same in milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
@@ -73,6 +75,14 @@ impl KnownNodes {
                 self.keep(node, KnownNode { incarnation: incident.dead, absent: Some(absent) });
             }
         }
+        // Of one that nobody who lives has seen, its row is left.
+        for row in &cluster.joined {
+            let node = row.node.0;
+            if !is_member(node) && !self.nodes.contains_key(&node) && !is_removed(node) {
+                let absent = absent(node, row.incarnation, at, at.boottime_ms);
+                self.keep(node, KnownNode { incarnation: row.incarnation, absent: Some(absent) });
+            }
+        }
     }
 
     /// Whether there is or was such a node.
@@ -102,7 +112,7 @@ fn absent(node: u32, incarnation: Incarnation, at: LookTime, since_ms: u64) -> A
 mod tests {
     use std::sync::Arc;
 
-    use cell_cluster::{DrainRow, IncidentRow};
+    use cell_cluster::{DrainRow, IncidentRow, JoinedRow};
     use cell_node::ClusterSnapshot;
     use cell_terms::NodeId;
 
@@ -156,6 +166,32 @@ mod tests {
         assert_eq!(listed(&known, 50), [], "the cluster was not seen yet");
         known.observe(at(60), &cluster(&[0, 3], &[1, 3]));
         assert_eq!(listed(&known, 60), [(1, 1_000_040)]);
+    }
+
+    fn with_joined(looked: NodeSnapshot, joined: &[u32]) -> NodeSnapshot {
+        let row =
+            |&node: &u32| JoinedRow { node: NodeId(node), incarnation: Incarnation(60 + u64::from(node)) };
+        let joined = joined.iter().map(row).collect();
+        let cluster = ClusterSnapshot { joined, ..(*looked.cluster).clone() };
+        NodeSnapshot { cluster: Arc::new(cluster), ..looked }
+    }
+
+    /// A lost node was unknown to survivors that had all been restarted since.
+    #[test]
+    fn node_that_nobody_who_lives_has_seen_is_known_by_its_row() {
+        let mut known = KnownNodes::default();
+        known.observe(at(50), &with_joined(cluster(&[], &[]), &[0, 1, 2]));
+        assert_eq!(listed(&known, 50), [], "the cluster was not seen yet");
+        known.observe(at(60), &with_joined(cluster(&[0, 1], &[]), &[0, 1, 2]));
+        assert_eq!(listed(&known, 60), [(2, 1_000_060)]);
+        assert_eq!(known.absent(at(60))[0].incarnation, Incarnation(62));
+        assert!(known.knows(2) && !known.knows(3));
+        known.observe(at(70), &with_joined(cluster(&[0, 1, 2], &[]), &[0, 1, 2]));
+        assert_eq!(listed(&known, 70), [], "it is back");
+        // What became of its pairs says better since when.
+        let mut other = KnownNodes::default();
+        other.observe(at(60), &with_joined(cluster(&[0, 1], &[2]), &[0, 1, 2]));
+        assert_eq!(listed(&other, 60), [(2, 1_000_040)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, KEY_DRAINS, NodeRefusal};
 use crate::error::ClusterError;
+use crate::joined::JoinedRow;
 use crate::member::{MemberRow, Members};
 use crate::request::{KeyCondition, Transaction, TransactionOutcome};
 use crate::table::Table;
@@ -299,7 +300,7 @@ impl Drains {
     }
 
     /// Removes a node for good: one that has no pairs, and that either does not run or drains. It may not
-    /// join any more, and nobody expects it back.
+    /// join any more, and nobody expects it back: that it has joined is forgotten.
     ///
     /// # Errors
     /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`], [`NodeRefusal::Unreadable`];
@@ -322,7 +323,8 @@ impl Drains {
             self.check_seen(&found)?;
             let member = self.check_removal(&found, node)?;
             let row = DrainRow::new(node, author, true);
-            let mut change = found.change().put(DrainRow::key(node), text(&row));
+            let change = found.change().put(DrainRow::key(node), text(&row));
+            let mut change = change.delete(JoinedRow::key(node));
             if member.is_none() {
                 // One that joins meanwhile has a seat.
                 change = change.when(KeyCondition::Absent { key: NodeSeat::key(node) });

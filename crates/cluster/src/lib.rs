@@ -20,6 +20,7 @@
 //! | [`Moves`] | who is to give which pair to whom, and how far that is |
 //! | [`Balance`] | who balances, and what each member tells of its pairs |
 //! | [`Drains`] | which nodes are to be emptied, and which were removed |
+//! | [`JoinedNodes`] | which nodes have joined, also those that live no more |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
@@ -44,6 +45,7 @@ mod etcd_error;
 mod finding;
 mod host;
 mod incident;
+mod joined;
 mod layout;
 mod lease;
 mod lease_news;
@@ -94,6 +96,7 @@ pub use etcd_error::EtcdError;
 pub use finding::{Finding, RefutedFinding};
 pub use host::HostId;
 pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes, is_nobodys};
+pub use joined::{JoinedNodes, JoinedRow};
 pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};

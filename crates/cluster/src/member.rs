@@ -12,6 +12,7 @@ use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::drain_look::drain_of;
 use crate::drain_row::NodeRefusal;
 use crate::error::ClusterError;
+use crate::joined::JoinedRow;
 use crate::number;
 use crate::request::{CoordinatorRefusal, KeyCondition, KeyValue, Transaction, TransactionOutcome};
 use crate::terms::{ClusterTerms, Joining, KEY_TERMS, NodeSeat, OtherMember, TermsDifference};
@@ -144,7 +145,8 @@ impl Members {
             .when(unchanged(KEY_TERMS, terms.as_ref()))
             .when(drain_unchanged)
             .put_leased(member_key(lease), text(row), lease)
-            .put_leased(seat_key, text(&seat), lease);
+            .put_leased(seat_key, text(&seat), lease)
+            .put(JoinedRow::key(row.node), text(&JoinedRow { node: row.node, incarnation: lease }));
         if let Some(entry) = &sitting {
             let sitting: NodeSeat = parse("a node's seat", &entry.value)?;
             let is_own = sitting.incarnation == lease;

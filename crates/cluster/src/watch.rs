@@ -15,6 +15,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
+use crate::joined::{JoinedRow, KEY_JOINED};
 use crate::member::{KEY_MEMBERS, MemberRow, member_id};
 use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
@@ -38,6 +39,8 @@ pub struct ClusterView {
     pub moves: BTreeMap<PairId, MoveRow>,
     /// The nodes that are to be emptied, and those that were removed.
     pub drains: BTreeMap<NodeId, DrainRow>,
+    /// The nodes that have joined and were not removed since, also those that live no more.
+    pub joined: BTreeMap<NodeId, JoinedRow>,
     /// The texts of notices, by their keys.
     pub notices: BTreeMap<String, String>,
     /// The settings that are in force on all nodes.
@@ -166,8 +169,16 @@ impl Watch {
         let mut view = ClusterView::default();
         let mut first = None;
         // Moves first: of a pair that is seen to be handed over, the move is seen.
-        let prefixes =
-            [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING];
+        let prefixes = [
+            KEY_MOVES,
+            KEY_PAIRS,
+            KEY_MEMBERS,
+            KEY_DRAINS,
+            KEY_JOINED,
+            KEY_INCIDENTS,
+            NOTICE_PREFIX,
+            KEY_TUNING,
+        ];
         let of_balance = [KEY_BALANCE, KEY_DRILL].into_iter().filter(|_| self.follows_balance);
         for prefix in prefixes.into_iter().chain(of_balance) {
             let listing = self.coordinator.list(prefix)?;
@@ -209,6 +220,9 @@ impl Watch {
         } else if key.starts_with(KEY_DRAINS) {
             let row = id.parse().ok().and_then(|id| known.drains.get(&NodeId(id)));
             view.drains.extend(row.map(|row| (row.node, row.clone())));
+        } else if key.starts_with(KEY_JOINED) {
+            let row = id.parse().ok().and_then(|id| known.joined.get(&NodeId(id)));
+            view.joined.extend(row.map(|row| (row.node, *row)));
         } else if key.starts_with(KEY_MEMBERS) {
             let row = member_id(id).and_then(|id| known.members.get(&id));
             view.members.extend(row.map(|row| (row.incarnation, row.clone())));
@@ -329,6 +343,13 @@ impl ClusterView {
             }
             (KEY_DRAINS, None) => {
                 self.drains.remove(&NodeId(id.parse().unwrap_or(u32::MAX)));
+            }
+            (KEY_JOINED, Some(text)) => {
+                let row: JoinedRow = parse("a node that has joined", text)?;
+                self.joined.insert(row.node, row);
+            }
+            (KEY_JOINED, None) => {
+                self.joined.remove(&NodeId(id.parse().unwrap_or(u32::MAX)));
             }
             (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
             (KEY_SESSIONS, text) => {

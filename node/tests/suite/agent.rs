@@ -271,7 +271,13 @@ fn takeover_goes_on_beside_rows_of_every_kind_that_do_not_read() {
     let dead = survivors[0].table.pair(lost).unwrap().owner.unwrap();
     let incident = format!("incident/{:016x}", dead.0);
     let share = format!("{incident}/{:08}", lost.0);
-    let of_others = ["drain/00000009", "incident/00000000000000ee", "member/00000000000000ff", SESSION];
+    let of_others = [
+        "drain/00000009",
+        "incident/00000000000000ee",
+        "joined/00000009",
+        "member/00000000000000ff",
+        SESSION,
+    ];
     let put = |key: &str| sim.link().transact(Transaction::new().put(key, "garbage")).map(drop).unwrap();
     of_others.into_iter().chain([incident.as_str(), share.as_str()]).for_each(put);
     let (at, wanted) = next_takeover(&mut survivors, 4_000).expect("the share of one");

@@ -214,6 +214,7 @@ fn inspection(dev: &Dev) {
     assert!(dev.out(&["inspect", "image", data]).contains("every block sound"));
     let table = json(dev.out(&["inspect", "table", data, "--json"]).as_bytes());
     assert_eq!(table["pairs"][0]["state"], "released");
+    assert_eq!((table["joined"][0]["node"].as_u64(), &table["joined"][1]), (Some(0), &Value::Null));
     let records = dev.out(&["inspect", "log", data, "--records", "--json"]);
     assert!(records.lines().count() > 1 && records.lines().all(|line| json(line.as_bytes())["version"] == 1));
 }

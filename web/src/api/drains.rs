@@ -12,8 +12,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{
-    ClusterError, Coordinator, DrainAuthor, DrainPlanned, DrainRow, Drains, DrainsSeen, MemberRow, Members,
-    NodeRefusal, Table, WORDS_BYTES_MAX,
+    ClusterError, Coordinator, DrainAuthor, DrainPlanned, DrainRow, Drains, DrainsSeen, JoinedNodes,
+    MemberRow, Members, NodeRefusal, Table, WORDS_BYTES_MAX,
 };
 use cell_node::NodeSnapshot;
 use cell_placement::{DrainPlan, DrainRefusal};
@@ -313,13 +313,14 @@ pub(crate) async fn post_remove(
     };
     let seen = seen(&headers, dry_run)?;
     seen.iter().try_for_each(|seen| seen.check_nodes(&[node]))?;
-    // This node may not have looked at the cluster since that one joined.
-    let is_known = shared.knows_node(node.0);
+    // This node may not have looked at the cluster since that one joined. In a table of an earlier version,
+    // what it has seen may be all that is known of that one.
+    let has_seen = shared.knows_node(node.0);
     let who = caller.name;
     let remove = move |coordinator: Arc<dyn Coordinator>| {
         let drains = Drains::new(Arc::clone(&coordinator));
         let changes = drains.revision()?;
-        if !is_known && !read_rows(&coordinator)?.0.knows(node) {
+        if !has_seen && !is_in_rows(&coordinator, node)? {
             return Ok(Err(Refused::Unknown(node)));
         }
         let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
@@ -336,6 +337,12 @@ pub(crate) async fn post_remove(
         tracing::info!(node = node.0, who, "a node is removed from the cluster");
     }
     Ok(answer(shared.look().1, &[node], &nothing(), dry_run.then_some(changes)))
+}
+
+/// Whether a node has joined, or any other row tells that it is or was there.
+fn is_in_rows(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<bool, ClusterError> {
+    let has_joined = JoinedNodes::new(Arc::clone(coordinator)).has(node)?;
+    Ok(has_joined || read_rows(coordinator)?.0.knows(node))
 }
 
 /// What the author of a change has been shown; nothing of one that is only tried.
@@ -481,7 +488,7 @@ fn problem(refused: Refused) -> Problem {
             Problem::not_found(sentence(&refusal.to_string())).next(list)
         }
         Refused::Unknown(node) => {
-            let words = format!("No {node} is in the cluster, and this node knows of none that was.");
+            let words = format!("No {node} is in the cluster, and none is known to have been.");
             Problem::not_found(words).next(list)
         }
         Refused::NoHost(host) => {

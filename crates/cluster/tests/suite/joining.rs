@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, Fault, HostId, Joining, LeaseTerms,
-    MemberRow, Members, Response, Sim, SimLink, Transaction,
+    ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, DrainAuthor, Drains, Fault, HostId,
+    JoinedNodes, Joining, LeaseTerms, MemberRow, Members, Response, Sim, SimLink, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -250,4 +250,34 @@ fn join_past_the_lease_is_refused() {
     let process = Process::new(&sim, 0);
     sim.advance(LEASE_MS * MS);
     assert!(matches!(process.join(), Err(ClusterError::LeaseEnded { .. })));
+}
+
+/// What was known of a lost node was in its survivors' memory: restarted, none of them knew it.
+#[test]
+fn node_that_has_joined_is_known_past_its_lease_until_it_is_removed() {
+    let sim = Sim::new(1);
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let joined = JoinedNodes::new(coordinator.clone());
+    let node = NodeId(1);
+    let lives = [(); 2].map(|()| {
+        let life = Process::new(&sim, 1);
+        life.join().unwrap();
+        sim.advance(2 * LEASE_MS * MS);
+        life.lease
+    });
+    let rows = joined.list().unwrap();
+    let listed: Vec<_> = rows.iter().map(|row| (row.node, row.incarnation)).collect();
+    assert_eq!(listed, [(node, lives[1])], "a row a node, with its last life");
+    let mut watch = Watch::new(coordinator.clone());
+    watch.look().unwrap();
+    assert!(watch.view().members.is_empty() && watch.view().joined.contains_key(&node));
+    sim.link().transact(Transaction::new().put("joined/00000001", "garbage")).unwrap();
+    watch.look().unwrap();
+    assert!(watch.view().joined.contains_key(&node), "the last good one stays");
+    assert!(joined.has(node).unwrap() && !joined.has(NodeId(0)).unwrap());
+    let author = DrainAuthor { who: "ops", why: None, now_unix_ms: 1 };
+    Drains::new(coordinator).remove(node, &author).unwrap();
+    assert!(!joined.has(node).unwrap());
+    assert!(watch.look().unwrap().changed);
+    assert!(watch.view().joined.is_empty() && watch.view().unreadable.is_empty());
 }

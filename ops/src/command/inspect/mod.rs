@@ -31,7 +31,7 @@ enum What {
     Log(log::LogArgs),
     /// Checkpoint images: what is in them, every block checked
     Image(image::ImageArgs),
-    /// The region table: pairs, owners, epochs, cuts, checkpoints
+    /// The region table: pairs, owners, epochs, cuts, checkpoints, and which nodes have joined
     Table(table::TableArgs),
 }
 

@@ -1,11 +1,13 @@
-//! `cell inspect table`: the region table.
+//! `cell inspect table`: the region table, and which nodes have joined.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, PairRow, Table};
+use cell_cluster::{
+    ClusterError, Coordinator, CoordinatorRefusal, Embedded, JoinedNodes, JoinedRow, PairRow, Table,
+};
 use cell_terms::text::with_causes;
 use clap::{ArgMatches, Args};
 use serde_json::json;
@@ -34,18 +36,20 @@ pub(crate) struct TableArgs {
     coordinator: Option<String>,
 }
 
-/// Shows every pair's row.
+/// Shows every pair's row, and the nodes that have joined.
 pub(super) fn run(global: &Global, arguments: &TableArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let coordinator = open(arguments, matches)?;
-    let (pairs, revision) = Table::new(coordinator).pairs().map_err(explain)?;
+    let (pairs, revision) = Table::new(Arc::clone(&coordinator)).pairs().map_err(explain)?;
+    let joined = JoinedNodes::new(coordinator).list().map_err(explain)?;
     if pairs.is_empty() {
         message::note("there are no pairs: the cluster has not begun, or its table is elsewhere");
     }
     if global.json {
-        print_json(json!({"revision": serde_json::to_value(revision)?, "pairs": pairs}))?;
+        let revision = serde_json::to_value(revision)?;
+        print_json(json!({"revision": revision, "pairs": pairs, "joined": joined}))?;
     } else {
         let headings = ["pair", "state", "epoch", "owner", "node", "place", "checkpoint", "history"];
-        let text = table::plain(&headings, &[2], pairs.iter().map(row).collect());
+        let text = table::plain(&headings, &[2], pairs.iter().map(row).collect()) + &joined_line(&joined);
         io::stdout().lock().write_all(text.as_bytes())?;
     }
     Ok(Exit::Ok)
@@ -109,6 +113,12 @@ fn explain(error: ClusterError) -> anyhow::Error {
         Some(next) => failure.next(next).into(),
         None => failure.into(),
     }
+}
+
+/// `nodes that have joined: 0, 1, 2`; nothing of a table that an earlier version wrote.
+fn joined_line(joined: &[JoinedRow]) -> String {
+    let nodes: Vec<_> = joined.iter().map(|row| row.node.0.to_string()).collect();
+    if nodes.is_empty() { String::new() } else { format!("nodes that have joined: {}\n", nodes.join(", ")) }
 }
 
 fn row(pair: &PairRow) -> Vec<String> {

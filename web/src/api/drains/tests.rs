@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    CoordinatorRequest, NewPair, PairGeometry, PairRow, Response as CoordinatorAnswer, ServingAddress,
-    SimLink,
+    ClusterTerms, CoordinatorRequest, Joining, LeaseTerms, NewPair, PairGeometry, PairRow,
+    Response as CoordinatorAnswer, ServingAddress, SimLink,
 };
 use cell_node::PairSnapshot;
 use cell_terms::{Durability, PairId};
@@ -135,6 +135,24 @@ fn node_is_removed_once_it_has_no_pairs_and_drains() {
     let owns = refused(0);
     assert_eq!(owns.problem(), (409, "node_refused"));
     assert_eq!(owns.body["detail"], "Node-0 still has 1 pair.");
+}
+
+/// A lost node was said not to be there and never to have been, once all others had been restarted.
+#[test]
+fn node_that_no_node_has_seen_is_removed_by_its_row() {
+    let cluster = cluster();
+    let link = &cluster.nodes[0].link;
+    let lease = link.grant(3_600_000).unwrap().lease;
+    let terms = ClusterTerms::new(1, None, Durability::Sync, LeaseTerms::new(500, 0.05));
+    let joining = Joining { terms, host: None, home: "/data".to_owned() };
+    Members::new(Arc::new(link.clone())).join(&member(9, lease), &joining).unwrap();
+    link.end_lease(lease).unwrap();
+    let remove = || change_previewed(&cluster, "/api/v1/nodes:remove", &json!({"node": 9}));
+    let removed = remove();
+    assert_eq!((removed.status, list(&cluster)[0].removed), (200, true), "{removed:?}");
+    assert_eq!(remove().status, 200, "twice is once");
+    change_previewed(&cluster, "/api/v1/drains:end", &json!({"node": 9}));
+    assert_eq!(remove().status, 404, "nothing is left of it");
 }
 
 #[test]
