@@ -121,6 +121,9 @@ fn kill_under(world: World, folder: &Path, data: &Dataset, options: &Options) ->
     Ok(Lost { killed, entries })
 }
 
+/// One figure of a killed node.
+type OfLost = fn(&Lost) -> f64;
+
 /// The figures of the killed nodes.
 fn add_rows(
     lost: &[Vec<Lost>; 3],
@@ -128,7 +131,7 @@ fn add_rows(
     options: &Options,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    let middle = |world: World, of: fn(&Lost) -> f64| {
+    let middle = |world: World, of: OfLost| {
         contest::median(&lost[world as usize].iter().map(of).collect::<Vec<_>>())
     };
     for world in World::ALL {
@@ -136,7 +139,7 @@ fn add_rows(
         let megabytes = middle(world, |node| node.entries) * entry_bytes / 1e6;
         report.add(Figure::alone(bench, "MB", megabytes))?;
     }
-    let figures: [(&str, fn(&Lost) -> f64); 2] =
+    let figures: [(&str, OfLost); 2] =
         [("first pair", |node| node.killed.first_served), ("all pairs", |node| node.killed.served)];
     for (figure, of) in figures {
         let embedded = middle(World::Embedded, of);
