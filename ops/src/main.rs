@@ -42,6 +42,7 @@ mod settings;
 mod signal;
 mod start_checks;
 mod store;
+mod unserved_pairs;
 mod version;
 mod waiting;
 mod watch;

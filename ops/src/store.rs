@@ -8,7 +8,7 @@ use cell_client::{
     OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
 use cell_fabric::{Address, CloseReason, HelloRefusal, TlsError, TlsFailure, TlsTrust};
-use cell_protocol::{Condition, OwnedState, ReadOnlyReason, Refusal, TableRow};
+use cell_protocol::{Condition, ReadOnlyReason, Refusal, TableRow};
 use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
 use cell_terms::{NodeId, PairId, Version};
@@ -18,6 +18,7 @@ use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
 use crate::load::loader::Limits;
 use crate::output::message;
+use crate::unserved_pairs::TablePair;
 use crate::{environment, probe, settings};
 
 /// How long a call waits for completions before it looks again.
@@ -179,17 +180,14 @@ impl Store {
         Ok(places)
     }
 
-    /// Pairs with keys that nobody serves, as the region table says.
-    pub(crate) fn unserved(&mut self) -> anyhow::Result<Vec<(PairId, OwnedState)>> {
-        use OwnedState as S;
-        let mut unserved = Vec::new();
+    /// The pairs of the region table.
+    pub(crate) fn pairs(&mut self) -> anyhow::Result<Vec<TablePair>> {
+        let mut pairs = Vec::new();
         self.each_row(|row| {
-            let out = matches!(row.state, S::Recovering | S::Unavailable | S::Released | S::Orphaned);
-            if out && row.pair != PairId(0) {
-                unserved.push((row.pair, row.state));
-            }
+            let &TableRow { pair, node, epoch, state, .. } = row;
+            pairs.extend((pair != PairId(0)).then_some(TablePair { pair, node, epoch, state }));
         })?;
-        Ok(unserved)
+        Ok(pairs)
     }
 
     fn each_row(&mut self, mut take: impl FnMut(&TableRow<'_>)) -> anyhow::Result<()> {
@@ -468,6 +466,8 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
 
 #[cfg(test)]
 mod tests {
+    use cell_protocol::OwnedState;
+
     use super::*;
 
     /// `cell get` gave a host up that was lost, whose lease on etcd alone takes half of what it had.

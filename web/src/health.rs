@@ -1,14 +1,17 @@
 //! Whether a node is ready, as a list of checks.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use cell_node::{NodeSnapshot, NodeState};
+use cell_terms::PairId;
 use serde::Serialize;
 
 use crate::api::cluster;
 use crate::freshness::STALE_AFTER;
+use crate::missing_pairs;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,10 +25,10 @@ pub(crate) struct Check {
     pub(crate) seen: Cow<'static, str>,
 }
 
-/// Every check, for a snapshot that is so old.
-pub(crate) fn checks(snapshot: &NodeSnapshot, age: Duration) -> Vec<Check> {
+/// Every check, for a snapshot that is so old, of a node that lacks pairs which it is to serve.
+pub(crate) fn checks(snapshot: &NodeSnapshot, age: Duration, missing: &BTreeSet<PairId>) -> Vec<Check> {
     let (reads, writes) = (reads(&snapshot.state), writes(&snapshot.state));
-    vec![reads, writes, lease(snapshot), snapshot_age(age), pairs(snapshot), warnings(snapshot)]
+    vec![reads, writes, lease(snapshot), snapshot_age(age), pairs(snapshot, missing), warnings(snapshot)]
 }
 
 /// Whether all that is required holds.
@@ -82,9 +85,10 @@ fn lease(snapshot: &NodeSnapshot) -> Check {
     Check { name: "lease", ok: left > 0, required: true, seen }
 }
 
-/// Whether every pair of the cluster is served, by whomever.
-fn pairs(snapshot: &NodeSnapshot) -> Check {
-    let (unknown, troubles) = (cluster::unknown(snapshot), cluster::troubles(snapshot));
+/// Whether every pair of the cluster is served, by whomever, as far as the table and this node show.
+fn pairs(snapshot: &NodeSnapshot, missing: &BTreeSet<PairId>) -> Check {
+    let (unknown, mut troubles) = (cluster::unknown(snapshot), cluster::troubles(snapshot));
+    troubles.extend(missing_pairs::words(missing));
     let seen = match unknown {
         Some(why) => why.into(),
         None if troubles.is_empty() => "all served".into(),
@@ -123,6 +127,11 @@ mod tests {
     use super::*;
     use crate::api::regions::tests::two_nodes;
     use crate::test_snapshot::snapshot;
+
+    /// Those of a node that has what it is to serve.
+    fn checks(snapshot: &NodeSnapshot, age: Duration) -> Vec<Check> {
+        super::checks(snapshot, age, &BTreeSet::new())
+    }
 
     fn ready(state: NodeState, age: Duration) -> bool {
         let mut snapshot = snapshot();
@@ -178,6 +187,15 @@ mod tests {
             serving.contains("[+]pairs: all served") && serving.contains("[+]warnings: none"),
             "{serving}"
         );
+    }
+
+    /// It said that all pairs were served, and did not have its own.
+    #[test]
+    fn verbose_of_a_node_that_lacks_a_pair_names_it() {
+        let missing = BTreeSet::from([PairId(1)]);
+        let text = verbose(&super::checks(&two_nodes(NodeState::Serving), Duration::ZERO, &missing));
+        let line = "[-]pairs: pair-1 is missing: this node is to serve it, and does not have it (advisory)\n";
+        assert!(text.contains(line) && text.ends_with("ready\n"), "{text}");
     }
 
     #[test]

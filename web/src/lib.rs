@@ -93,6 +93,7 @@ mod known_nodes;
 #[cfg(test)]
 mod large_cluster;
 mod metrics;
+mod missing_pairs;
 mod move_events;
 mod move_metrics;
 mod one_look;

@@ -34,6 +34,8 @@ pub(crate) struct ServerFigures {
     /// What its last answer took; none: it does not answer.
     pub(crate) coordinator_answer: Option<Duration>,
     pub(crate) disk: Option<DiskRoom>,
+    /// Pairs that the node is to serve and does not have.
+    pub(crate) pairs_missing: usize,
     /// When the process started, in milliseconds since 1970.
     pub(crate) started_unix_ms: u64,
     /// What CLOCK_BOOTTIME shows now.
@@ -79,6 +81,9 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, figures: &ServerFigure
     ConstCounter::new(figures.fabric_failed_logins).encode(counter)?;
     encode_certificates(encoder, &figures.certificates)?;
     encode_coordinator(encoder, figures)?;
+    let help = "Pairs that the node is to serve by the region table, and does not have";
+    let gauge = encoder.encode_descriptor("node_pairs_missing", help, None, MetricType::Gauge)?;
+    ConstGauge::new(u64::try_from(figures.pairs_missing).unwrap_or(u64::MAX)).encode(gauge)?;
     let Some(DiskRoom { free_bytes, all_bytes }) = figures.disk else { return Ok(()) };
     for (name, help, bytes) in [
         ("disk_free", "What the file system of the log root has left", free_bytes),
@@ -189,6 +194,7 @@ mod tests {
             coordinator: Some(CoordinatorSeen { reachable: true, seen_ms_ago: Some(4) }),
             coordinator_answer: Some(Duration::from_millis(250)),
             disk: Some(DiskRoom { free_bytes: 5, all_bytes: 9 }),
+            pairs_missing: 2,
             started_unix_ms: 1_500,
             boottime_ms: 0,
         };
@@ -205,6 +211,7 @@ mod tests {
             "cell_coordinator_answer_seconds 0.25",
             "cell_disk_free_bytes 5",
             "cell_disk_size_bytes 9",
+            "cell_node_pairs_missing 2",
             "process_start_time_seconds 1.5",
             "# TYPE process_cpu_seconds counter",
         ] {

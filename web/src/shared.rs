@@ -29,6 +29,7 @@ use crate::history::NodeHistory;
 use crate::host::Hosts;
 use crate::idempotency::Idempotency;
 use crate::known_nodes::KnownNodes;
+use crate::missing_pairs::{MissingPairs, lacking_at};
 use crate::peer_secret::PeerClaim;
 use crate::peers::{Gathered, PEER_DEADLINE, Peers};
 use crate::problem::Problem;
@@ -77,6 +78,10 @@ pub(crate) struct Shared {
     events: Mutex<EventLog>,
     pub(crate) events_seen: CachedResponse<Arc<EventsSeen>>,
     known_nodes: Mutex<KnownNodes>,
+    /// Of the cluster, as far as its nodes have told this one.
+    missing_pairs: Mutex<MissingPairs>,
+    /// Of this node.
+    own_missing_pairs: Mutex<MissingPairs>,
     documents: Mutex<BTreeMap<&'static str, Arc<CachedResponse>>>,
     coordinator: CoordinatorWatch,
     streams: Arc<Semaphore>,
@@ -121,6 +126,8 @@ impl Shared {
             events: Mutex::default(),
             events_seen: CachedResponse::default(),
             known_nodes: Mutex::default(),
+            missing_pairs: Mutex::default(),
+            own_missing_pairs: Mutex::default(),
             documents: Mutex::default(),
             coordinator: CoordinatorWatch::new(sources.coordinator.clone()),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
@@ -266,6 +273,7 @@ impl Shared {
         self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
+        self.own_missing_pairs().look(at.boottime_ms, &lacking_at(&snapshot));
         let of_certificates = self.tls.certificates().look(at_unix_ms.cast_signed() / 1_000);
         self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
@@ -363,6 +371,16 @@ impl Shared {
         self.known_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Which pairs no node that answers has, as the makers of documents find it.
+    pub(crate) fn missing_pairs(&self) -> MutexGuard<'_, MissingPairs> {
+        self.missing_pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which pairs this node lacks that it is to serve.
+    pub(crate) fn own_missing_pairs(&self) -> MutexGuard<'_, MissingPairs> {
+        self.own_missing_pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether there is or was such a node, as far as this node has seen.
     pub(crate) fn knows_node(&self, node: u32) -> bool {
         let (snapshot, _) = self.look();
@@ -405,6 +423,7 @@ impl Shared {
             coordinator: self.coordinator.is_there().then(|| self.coordinator.seen()),
             coordinator_answer: self.coordinator.answer_took(),
             disk: self.disk.room(),
+            pairs_missing: self.own_missing_pairs().missing().len(),
             started_unix_ms: self.started_unix_ms,
             boottime_ms: now_boottime_ms(),
         }

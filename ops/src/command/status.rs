@@ -1,11 +1,12 @@
 //! `cell status`: what the nodes say of themselves.
 
 use std::io::{self, Write};
+use std::thread;
 use std::time::Duration;
 
 use cell_client::NodeStatus;
-use cell_protocol::{OwnedState, PairActivity, PairStatus, StatusReport};
-use cell_terms::{NodeId, PairId};
+use cell_protocol::{PairActivity, PairStatus, StatusReport};
+use cell_terms::NodeId;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::readiness::{HttpArgs, Readiness, ask_usual};
 use crate::store::Store;
+use crate::unserved_pairs::UnservedPairs;
 use crate::watch::WatchArgs;
 
 /// Arguments of `cell status`.
@@ -43,15 +45,26 @@ struct Asked {
     readiness: Option<Readiness>,
 }
 
-/// A pair that is not served, as the region table says.
-type Unserved = (PairId, OwnedState);
+/// So far apart two looks are two.
+const LOOKS_APART: Duration = Duration::from_secs(1);
 
-/// Every node's answer, and what the first of them knows of pairs that none reports.
-fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
-    let mut unserved = None;
+/// Every node's answer, and the pairs that are not served. Where that is not sure, all are asked once more.
+fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, UnservedPairs)> {
+    let (asked, first) = ask_once(arguments)?;
+    if !first.has_missing() {
+        return Ok((asked, first));
+    }
+    thread::sleep(LOOKS_APART);
+    let (asked, second) = ask_once(arguments)?;
+    Ok((asked, second.after(&first)))
+}
+
+/// Every node's answer, beside the region table as the first of them has it.
+fn ask_once(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, UnservedPairs)> {
+    let mut table = None;
     let mut ask = |Member { server, node, store, .. }| {
         let status = store.and_then(|mut store: Store| {
-            unserved = unserved.take().or_else(|| store.unserved().ok());
+            table = table.take().or_else(|| store.pairs().ok());
             store.status()
         });
         Asked { server, node, status, readiness: None }
@@ -63,7 +76,9 @@ fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
             one.readiness = ask_usual(&one.server, arguments.server.ca.as_deref())?;
         }
     }
-    Ok((asked, unserved.unwrap_or_default()))
+    let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
+    let unserved = UnservedPairs::of(&table.unwrap_or_default(), reports);
+    Ok((asked, unserved))
 }
 
 fn is_silent(error: &anyhow::Error) -> bool {
@@ -75,7 +90,7 @@ fn by_http(
     global: &Global,
     arguments: &StatusArgs,
     error: anyhow::Error,
-    unserved: &[Unserved],
+    unserved: &UnservedPairs,
 ) -> anyhow::Result<Exit> {
     let (servers, ca) = (&arguments.server.server, arguments.server.ca.as_deref());
     let found = if is_silent(&error) { arguments.http.ask_all(servers, ca)? } else { Vec::new() };
@@ -86,8 +101,9 @@ fn by_http(
         if !found.is_empty() {
             node["readiness"] = found.iter().map(Readiness::document).collect();
         }
-        let unserved = document_of_unserved(unserved);
-        message::print_json(json!({"healthy": false, "nodes": [node], "unserved": unserved}))?;
+        let mut document = json!({"healthy": false, "nodes": [node]});
+        unserved.add_to(&mut document);
+        message::print_json(document)?;
         return Ok(exit);
     }
     let said: Vec<String> = found.iter().map(Readiness::text).collect();
@@ -107,7 +123,7 @@ fn failed(server: &str, error: &anyhow::Error) -> Value {
 fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     let (mut asked, unserved) = match ask(arguments) {
         Ok(asked) => asked,
-        Err(error) => return by_http(global, arguments, error, &[]),
+        Err(error) => return by_http(global, arguments, error, &UnservedPairs::default()),
     };
     let is_alone = asked.len() == 1 && (!global.json || asked[0].status.is_err());
     if let Some(Asked { server, status, .. }) = asked.pop_if(|_| is_alone) {
@@ -119,7 +135,7 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
         let is_healthy = !report.pairs.is_empty() && serves(&report) && unserved.is_empty();
         let text = text(&server, &report, is_healthy)
             + &text_of_warnings(&[(report.node, report.warnings)])
-            + &text_of_unserved(&unserved);
+            + &unserved.text();
         return print(&text, is_healthy);
     }
     let is_unknown = |one: &Asked| one.status.is_err() && one.readiness.is_none();
@@ -142,8 +158,9 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
             }
         };
         let nodes: Vec<Value> = asked.iter().map(node).collect();
-        let unserved = document_of_unserved(&unserved);
-        message::print_json(json!({"healthy": is_healthy, "nodes": nodes, "unserved": unserved}))?;
+        let mut document = json!({"healthy": is_healthy, "nodes": nodes});
+        unserved.add_to(&mut document);
+        message::print_json(document)?;
         return Ok(if is_healthy { Exit::Ok } else { Exit::Unhealthy });
     }
     let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
@@ -151,7 +168,7 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     let text = text_of_many(&asked, is_healthy)
         + &text_of_errors(&asked)
         + &text_of_warnings(&warnings)
-        + &text_of_unserved(&unserved);
+        + &unserved.text();
     print(&text, is_healthy)
 }
 
@@ -171,31 +188,6 @@ fn text_of_warnings(warnings: &[(NodeId, &str)]) -> String {
     let lines = warnings.iter().flat_map(|(node, text)| text.lines().map(move |line| (node, line)));
     let lines: String = lines.map(|(node, line)| format!("{node}: {line}\n")).collect();
     if lines.is_empty() { lines } else { format!("\nWarnings:\n{lines}") }
-}
-
-/// Pairs that no node's answer has a row of.
-fn text_of_unserved(unserved: &[Unserved]) -> String {
-    if unserved.is_empty() {
-        return String::new();
-    }
-    let line = |(pair, state): &Unserved| format!("{pair} is {}\n", unserved_word(*state));
-    let lines: String = unserved.iter().map(line).collect();
-    format!("\nNot served; a node's /readyz?verbose says why:\n{lines}")
-}
-
-fn unserved_word(state: OwnedState) -> &'static str {
-    match state {
-        OwnedState::Serving => "serving",
-        OwnedState::Recovering => "recovering",
-        OwnedState::Unavailable => "unavailable",
-        OwnedState::New => "new",
-        OwnedState::Released => "released",
-        OwnedState::Orphaned => "orphaned",
-    }
-}
-
-fn document_of_unserved(unserved: &[Unserved]) -> Value {
-    unserved.iter().map(|(pair, state)| json!({"pair": pair.0, "state": unserved_word(*state)})).collect()
 }
 
 fn print(text: &str, is_healthy: bool) -> anyhow::Result<Exit> {

@@ -62,7 +62,7 @@ export function status(world, now) {
       : { nodes: 1, why: "With one node gone, the two others have memory for its pairs." },
     nodes: present(world).map((node) => nodeRow(world, node, now)),
     pairs: {
-      all: 6, served: 6 - unserved.length,
+      all: 6, served: 6 - unserved.length, missing: 0,
       unserved: unserved.map((pair) => ({ pair, what: "waiting for the end of its owner's lease", next: "Wait: a survivor claims it within a second." })),
     },
     operations: OPERATIONS.map(([operation, mean, p50, p99]) => ({

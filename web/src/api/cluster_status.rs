@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use cell_cluster::Trouble;
+use cell_cluster::{PairRow, Trouble};
 use cell_node::{LatencyHistogram, NodeSnapshot, SplitCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
 use crate::api::nodes::{self, NodeRow};
 use crate::api::recoveries::{self, RecoveryRow};
-use crate::api::served::{self, NodeReport, NodeReports, Standing};
+use crate::api::served::{self, NodeReport, NodeReports, NotServed, Standing};
 use crate::api::verdict::{self, Survivable, Unserved, Verdict};
 use crate::api::wal::SyncTimes;
+use crate::clock::now_boottime_ms;
 use crate::event_log::{self, Event};
 use crate::history::{Times, percentile_us};
 use crate::known_nodes::AbsentNode;
+use crate::missing_pairs::MissingPairs;
 use crate::peers::{MissingPeer, NodePart};
 use crate::rates::{OPERATIONS, share};
 use crate::shared::Shared;
@@ -98,6 +100,8 @@ pub(crate) struct StatusPart {
 struct Pairs {
     all: usize,
     served: usize,
+    /// Of the others, those that no node reports which answers, though the table calls them served.
+    missing: usize,
     unserved: Vec<Unserved>,
 }
 
@@ -174,7 +178,10 @@ impl ClusterDocument for ClusterStatus {
             seen_ms_ago: coordinator.seen_ms_ago,
         };
         let flags = (shared.drill_permission.is_given(), shared.is_read_only());
-        together(snapshot, parts, (missing, &nodes::absent_nodes(shared)), coordinator, flags)
+        let absent = nodes::absent_nodes(shared);
+        let mut looks = shared.missing_pairs();
+        let looks = (&mut *looks, now_boottime_ms());
+        together(snapshot, parts, (missing, &absent), coordinator, flags, looks)
     }
 
     fn limit(body: &mut StatusBody, rows: usize) -> usize {
@@ -190,6 +197,7 @@ fn together(
     (missing, absent): (&[MissingPeer], &[AbsentNode]),
     coordinator: CoordinatorFigures,
     (drills_allowed, read_only): (bool, bool),
+    (looks, at_ms): (&mut MissingPairs, u64),
 ) -> StatusBody {
     let parts = parts.into_iter().map(|part| part.part);
     let mut nodes = Vec::new();
@@ -211,7 +219,10 @@ fn together(
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
     let troubles = troubles(snapshot);
-    let unserved = with_not_served(&troubles, snapshot, &nodes);
+    let reports = reports(snapshot, &nodes).after(looks, at_ms);
+    let unserved = with_not_served(&troubles, &reports);
+    let pairs_missing = reports.not_served_rows().filter(|(_, why)| why.is_missing()).count();
+    let troubles = with_missing(troubles, &reports);
     let pairs_all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
     let pairs = &snapshot.cluster.pairs;
@@ -228,7 +239,7 @@ fn together(
         verdict,
         faults_survivable,
         nodes,
-        pairs: Pairs { all: pairs_all, served: pairs_all - unserved.len(), unserved },
+        pairs: Pairs { all: pairs_all, served: pairs_all - unserved.len(), missing: pairs_missing, unserved },
         operations: operations(&times, &per_second),
         searches: Searches { server_per_second, one_sided_per_second, one_sided_share },
         log,
@@ -289,24 +300,37 @@ impl LogFigures {
     }
 }
 
-/// Those, and pairs that the last look shows as served by nodes that answer nobody, or have failed, or that
-/// are not known to be served.
-fn with_not_served(troubles: &[Unserved], snapshot: &NodeSnapshot, nodes: &[NodeRow]) -> Vec<Unserved> {
+/// What all that answered say of their pairs.
+fn reports<'a>(snapshot: &'a NodeSnapshot, nodes: &[NodeRow]) -> NodeReports<'a> {
     let report = |row: &NodeRow| NodeReport {
         node: row.node,
         standing: Standing::of_word(&row.state),
         pairs: row.pairs.clone(),
     };
-    let reports = NodeReports::new(snapshot, nodes.iter().map(report));
+    NodeReports::new(snapshot, nodes.iter().map(report))
+}
+
+/// A pair that the table calls served.
+fn unserved((row, why): (&PairRow, NotServed)) -> Unserved {
+    Unserved { pair: row.pair.0, what: why.what(), next: why.next().to_owned(), passes: why.passes() }
+}
+
+/// Those, and pairs that the last look shows as served by nodes that answer nobody, have failed or do not
+/// have them, or that are not known to be served.
+fn with_not_served(troubles: &[Unserved], reports: &NodeReports<'_>) -> Vec<Unserved> {
     let troubled: BTreeSet<u32> = troubles.iter().map(|of| of.pair).collect();
-    let others = snapshot.cluster.pairs.iter().filter(|row| !troubled.contains(&row.pair.0));
-    let not_served = others.filter_map(|row| {
-        let why = reports.not_served(row)?;
-        Some(Unserved { pair: row.pair.0, what: why.what(), next: why.next().to_owned(), passes: true })
-    });
-    let mut all: Vec<Unserved> = troubles.iter().cloned().chain(not_served).collect();
+    let others = reports.not_served_rows().filter(|(row, _)| !troubled.contains(&row.pair.0));
+    let mut all: Vec<Unserved> = troubles.iter().cloned().chain(others.map(unserved)).collect();
     all.sort_by_key(|of| of.pair);
     all
+}
+
+/// Those, and pairs that are missing at nodes that answer. Of the others that are not served their nodes'
+/// states say more.
+fn with_missing(troubles: Vec<Unserved>, reports: &NodeReports<'_>) -> Vec<Unserved> {
+    let rows = reports.not_served_rows();
+    let missing = rows.filter(|(_, why)| matches!(why, NotServed::Missing { .. })).map(unserved);
+    troubles.into_iter().chain(missing).collect()
 }
 
 /// Pairs that nobody serves, as the node's last look shows them.
@@ -374,7 +398,14 @@ mod tests {
             part(4, None, LatencyHistogram::default(), 0),
         ];
         let coordinator = coordinator(20);
-        let body = together(&snapshot(), parts, (&[], &[]), coordinator, (false, true));
+        let body = together(
+            &snapshot(),
+            parts,
+            (&[], &[]),
+            coordinator,
+            (false, true),
+            (&mut MissingPairs::default(), 0),
+        );
         let body = serde_json::to_value(body).unwrap();
         assert_eq!((&body["answered_by"], &body["nodes"][1]["is_self"]), (&3.into(), &true.into()));
         let get = &body["operations"][0];
@@ -409,7 +440,8 @@ mod tests {
             part
         };
         let body = |parts| {
-            let body = together(&snapshot, parts, (&[], &[]), coordinator(900), (false, true));
+            let looks = &mut MissingPairs::default();
+            let body = together(&snapshot, parts, (&[], &[]), coordinator(900), (false, true), (looks, 0));
             serde_json::to_value(body).unwrap()
         };
         let both = body(vec![row(3, NodeState::Silent), row(4, NodeState::Silent)]);
@@ -427,6 +459,42 @@ mod tests {
         let failed = body(vec![row(3, NodeState::Silent), row(4, NodeState::Failed(FailureKind::LeaseLost))]);
         assert_eq!(failed["pairs"]["served"], 0);
         assert_eq!(failed["pairs"]["unserved"][1]["what"], "given up: its node 4 has failed");
+    }
+
+    /// "All 2 nodes serve", and no pair was not served, while a node did not have one that was its own.
+    #[test]
+    fn together_counts_no_pair_as_served_that_nobody_reports_at_two_looks() {
+        let snapshot = two_nodes(NodeState::Serving);
+        let row = |node: u32, pairs: &[u32]| {
+            let of = NodeSnapshot { node: NodeId(node), ..snapshot.clone() };
+            let mut part = part(node, None, LatencyHistogram::default(), 0);
+            part.part.row = NodeRow { pairs: pairs.to_vec(), ..nodes::row(&of, &Rates::default(), None) };
+            part
+        };
+        let mut looks = MissingPairs::default();
+        let mut body = |parts, missing: &[MissingPeer], at_ms: u64| {
+            let flags = (false, true);
+            let looks = (&mut looks, at_ms);
+            let body = together(&snapshot, parts, (missing, &[]), coordinator(20), flags, looks);
+            serde_json::to_value(body).unwrap()
+        };
+        let first = body(vec![row(3, &[1]), row(4, &[])], &[], 10_000);
+        assert_eq!((&first["pairs"]["served"], &first["pairs"]["missing"]), (&2.into(), &0.into()));
+        let second = body(vec![row(3, &[1]), row(4, &[])], &[], 13_000);
+        assert_eq!((&second["pairs"]["served"], &second["pairs"]["missing"]), (&1.into(), &1.into()));
+        let what = "missing: its node 4 answers, and does not report it";
+        assert_eq!(second["pairs"]["unserved"][0]["what"], what);
+        assert_eq!(second["verdict"]["level"], "critical");
+        let sentence = format!("1 of 2 pairs is not served: pair 2 is {what}.");
+        assert_eq!(second["verdict"]["sentence"], sentence);
+        assert_eq!(second["faults_survivable"]["nodes"], 0);
+        // Of a node that does not answer nothing is known: that is said, and is no alarm by itself.
+        let away = MissingPeer { node: 4, address: String::new(), why: "no answer within 200 ms".into() };
+        let untold = body(vec![row(3, &[1])], &[away], 14_000);
+        assert_eq!((&untold["pairs"]["served"], &untold["pairs"]["missing"]), (&1.into(), &1.into()));
+        assert_eq!(untold["verdict"]["level"], "warning");
+        let back = body(vec![row(3, &[1]), row(4, &[2])], &[], 15_000);
+        assert_eq!((&back["pairs"]["served"], &back["pairs"]["missing"]), (&2.into(), &0.into()));
     }
 
     /// A node that has just started, or whose control thread hangs, once reported no operations and the times

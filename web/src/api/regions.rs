@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::{ClusterDocument, Shown};
 use crate::api::served::{NodeReport, NodeReports, Standing};
+use crate::clock::now_boottime_ms;
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
 
@@ -27,7 +28,7 @@ pub(crate) struct RegionRow {
     bytes: u64,
     /// Null while its owner does not report.
     used_bytes: Option<u64>,
-    /// `served`, `unserved`, or `unknown`.
+    /// `served`, `unserved`, `missing`, or `unknown`.
     state: &'static str,
     /// Why it is not served, or not known.
     what: Option<String>,
@@ -75,12 +76,13 @@ impl ClusterDocument for Regions {
     }
 
     fn body(
-        _shared: &Shared,
+        shared: &Shared,
         snapshot: &NodeSnapshot,
         parts: Vec<NodePart<RegionsPart>>,
         _missing: &[MissingPeer],
     ) -> RegionsBody {
-        let (rows, reports) = (snapshot.cluster.pairs.iter(), reports(snapshot, &parts));
+        let reports = reports(snapshot, &parts).after(&mut shared.missing_pairs(), now_boottime_ms());
+        let rows = snapshot.cluster.pairs.iter();
         let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts, &reports)).collect();
         RegionsBody { regions, shown: Shown::default() }
     }

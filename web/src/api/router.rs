@@ -172,7 +172,7 @@ async fn livez() -> &'static str {
 
 async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (snapshot, age) = shared.look();
-    let checks = health::checks(&snapshot, age);
+    let checks = health::checks(&snapshot, age, shared.own_missing_pairs().missing());
     let code = if health::is_ready(&checks) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let is_verbose = request
         .uri()

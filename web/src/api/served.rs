@@ -1,13 +1,16 @@
 //! Which pairs are served of those that the region table says are: a node whose lease has run out answers
 //! nobody, and what it saw of the cluster last is of the past; one that has failed serves nothing any more,
-//! though the table has its pairs until somebody takes them over.
+//! though the table has its pairs until somebody takes them over; and what no node reports at several looks
+//! is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::PairRow;
+use cell_cluster::{PairRow, PairState};
 use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
+use cell_terms::PairId;
 
 use crate::api::cluster;
+use crate::missing_pairs::MissingPairs;
 
 /// The word of [`NodeState::Failed`], whatever failed.
 const FAILED: &str = "failed";
@@ -17,6 +20,12 @@ pub(crate) const NEXT_WAIT: &str = "Wait: a survivor, or its node once it is bac
 /// What helps where nodes are silent.
 const NEXT_SILENT: &str =
     "See whether the coordinator runs and can be reached: its nodes serve on once it answers.";
+/// What helps where a node does not have what it is to serve.
+const NEXT_MISSING: &str =
+    "See the messages of its node. If that lasts, restart the node: the pair is recovered then.";
+/// What helps where a node does not answer.
+const NEXT_UNTOLD: &str =
+    "See whether its node runs and can be reached. Once its lease has ended, others take the pair over.";
 
 /// Why a pair that the region table calls served is not, or is not known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +34,10 @@ pub(crate) enum NotServed {
     Silent { node: u32 },
     /// Its node has given its pairs up.
     Failed { node: u32 },
+    /// Nobody who answers has it, and its node is one of those.
+    Missing { node: u32 },
+    /// Nobody who answers has it, and its node does not answer: it may serve it.
+    Untold { node: u32 },
     /// Nobody says that it serves it, and the table is of the past: why.
     Unknown(&'static str),
 }
@@ -34,8 +47,19 @@ impl NotServed {
     pub(crate) fn state(self) -> &'static str {
         match self {
             NotServed::Silent { .. } | NotServed::Failed { .. } => "unserved",
+            NotServed::Missing { .. } | NotServed::Untold { .. } => "missing",
             NotServed::Unknown(_) => "unknown",
         }
+    }
+
+    /// Whether no node that answers has it, for no other reason that is known.
+    pub(crate) fn is_missing(self) -> bool {
+        matches!(self, NotServed::Missing { .. } | NotServed::Untold { .. })
+    }
+
+    /// Whether it comes to be served by itself, as far as that is known.
+    pub(crate) fn passes(self) -> bool {
+        !matches!(self, NotServed::Missing { .. })
     }
 
     /// For people, behind `pair 3 is`.
@@ -43,6 +67,12 @@ impl NotServed {
         match self {
             NotServed::Silent { node } => format!("silent: its node {node} waits for the coordinator"),
             NotServed::Failed { node } => format!("given up: its node {node} has failed"),
+            NotServed::Missing { node } => {
+                format!("missing: its node {node} answers, and does not report it")
+            }
+            NotServed::Untold { node } => {
+                format!("missing: its node {node} does not answer, and no other node reports it")
+            }
             NotServed::Unknown(why) => why.to_owned(),
         }
     }
@@ -52,6 +82,8 @@ impl NotServed {
         match self {
             NotServed::Silent { .. } | NotServed::Unknown(_) => NEXT_SILENT,
             NotServed::Failed { .. } => NEXT_WAIT,
+            NotServed::Missing { .. } => NEXT_MISSING,
+            NotServed::Untold { .. } => NEXT_UNTOLD,
         }
     }
 }
@@ -89,23 +121,54 @@ pub(crate) struct NodeReport {
 pub(crate) struct NodeReports<'a> {
     cluster: &'a ClusterSnapshot,
     unknown: Option<&'static str>,
+    /// The nodes that answered.
+    told: BTreeSet<u32>,
     /// Nodes that serve nothing, and why.
     idle: BTreeMap<u32, NotServed>,
     served: BTreeSet<u32>,
+    /// Pairs that lacked in all reports, now and before.
+    missing: BTreeSet<PairId>,
 }
 
 impl NodeReports<'_> {
     /// Of the node that was asked, with its table, and of all that answered it.
     pub(crate) fn new(snapshot: &NodeSnapshot, all: impl IntoIterator<Item = NodeReport>) -> NodeReports<'_> {
-        let (mut idle, mut served) = (BTreeMap::new(), BTreeSet::new());
+        let (mut told, mut idle, mut served) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
         for NodeReport { node, standing, pairs } in all {
+            told.insert(node);
             match standing {
                 Standing::Serves => served.extend(pairs),
                 Standing::Silent => _ = idle.insert(node, NotServed::Silent { node }),
                 Standing::Failed => _ = idle.insert(node, NotServed::Failed { node }),
             }
         }
-        NodeReports { cluster: &snapshot.cluster, unknown: cluster::unknown(snapshot), idle, served }
+        let (cluster, unknown) = (&*snapshot.cluster, cluster::unknown(snapshot));
+        NodeReports { cluster, unknown, told, idle, served, missing: BTreeSet::new() }
+    }
+
+    /// These, which are a look: with the pairs that lacked at looks before, too.
+    pub(crate) fn after(mut self, looks: &mut MissingPairs, at_ms: u64) -> Self {
+        let lacking = self.cluster.pairs.iter().filter(|row| self.lacks(row));
+        let lacking: BTreeSet<_> = lacking.map(|row| (row.pair, row.epoch)).collect();
+        self.missing = looks.look(at_ms, &lacking).clone();
+        self
+    }
+
+    /// The pairs of the table that are not served though it may call them so, and why.
+    pub(crate) fn not_served_rows(&self) -> impl Iterator<Item = (&PairRow, NotServed)> {
+        self.cluster.pairs.iter().filter_map(move |row| Some((row, self.not_served(row)?)))
+    }
+
+    /// Whether the table calls a pair served that no report has, and nothing says why.
+    fn lacks(&self, row: &PairRow) -> bool {
+        let is_unreported = row.state == PairState::Serving && !self.served.contains(&row.pair.0);
+        is_unreported && self.owner(row).is_some() && self.not_served(row).is_none()
+    }
+
+    /// The node whose pair it is, if that lives.
+    fn owner(&self, row: &PairRow) -> Option<u32> {
+        let mut members = self.cluster.members.iter();
+        members.find(|member| Some(member.incarnation) == row.owner).map(|owner| owner.node.0)
     }
 
     /// Why a pair is not served that the table calls served; none: it is.
@@ -113,10 +176,15 @@ impl NodeReports<'_> {
         if self.served.contains(&row.pair.0) {
             return None;
         }
-        let mut members = self.cluster.members.iter();
-        let owner = members.find(|member| Some(member.incarnation) == row.owner).map(|owner| owner.node.0);
+        let owner = self.owner(row);
         let why = owner.and_then(|node| self.idle.get(&node).copied());
-        why.or_else(|| self.unknown.map(NotServed::Unknown))
+        let why = why.or_else(|| self.unknown.map(NotServed::Unknown));
+        let lacking = owner.filter(|_| self.missing.contains(&row.pair));
+        why.or_else(|| {
+            let node = lacking?;
+            let is_told = self.told.contains(&node);
+            Some(if is_told { NotServed::Missing { node } } else { NotServed::Untold { node } })
+        })
     }
 }
 
@@ -153,6 +221,40 @@ mod tests {
         // Node 4 has taken over what node 3 had.
         let other = NodeReport { node: 4, standing: Standing::Serves, pairs: vec![1, 2] };
         assert_eq!(not_served(NodeState::Silent, vec![report(3, true), other]), [None, None]);
+    }
+
+    /// They were said to be served: by a node that answered and did not have them, or that did not answer.
+    #[test]
+    fn pairs_that_nobody_reports_at_two_looks_are_missing() {
+        let snapshot = two_nodes(NodeState::Serving);
+        let has =
+            |node, pairs: &[u32]| NodeReport { node, standing: Standing::Serves, pairs: pairs.to_vec() };
+        let looked = |all: Vec<Vec<NodeReport>>| {
+            let (mut looks, mut found) = (MissingPairs::default(), Vec::new());
+            for (reports, at_ms) in all.into_iter().zip([10_000, 13_000, 16_000]) {
+                let reports = NodeReports::new(&snapshot, reports).after(&mut looks, at_ms);
+                found = snapshot.cluster.pairs.iter().map(|row| reports.not_served(row)).collect();
+            }
+            found
+        };
+        let lacking = || vec![has(3, &[1]), has(4, &[])];
+        assert_eq!(looked(vec![lacking()]), [None, None], "it may be between two owners");
+        let missing = NotServed::Missing { node: 4 };
+        assert_eq!(looked(vec![lacking(), lacking()]), [None, Some(missing)]);
+        assert_eq!((missing.state(), missing.passes()), ("missing", false));
+        let alone = || vec![has(3, &[1])];
+        let untold = NotServed::Untold { node: 4 };
+        assert_eq!(looked(vec![lacking(), alone()]), [None, Some(untold)]);
+        assert_eq!((untold.state(), untold.passes()), ("missing", true));
+        let elsewhere = || vec![has(3, &[1, 2]), has(4, &[])];
+        assert_eq!(looked(vec![lacking(), elsewhere()]), [None, None], "it has come to another one");
+        assert_eq!(looked(vec![lacking(), elsewhere(), lacking()]), [None, None]);
+        // What is known of its node says more.
+        let silent = NodeReport { node: 4, standing: Standing::Silent, pairs: Vec::new() };
+        assert_eq!(
+            looked(vec![lacking(), vec![has(3, &[1]), silent]]),
+            [None, Some(NotServed::Silent { node: 4 })]
+        );
     }
 
     /// Until its process has ended, it was said to serve them.

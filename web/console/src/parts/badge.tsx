@@ -14,7 +14,7 @@ export function Badge({ level, children }: { level: Shown; children: string }) {
   return <span class={`badge badge-${level}`}><Sign level={level} />{children}</span>;
 }
 
-const BAD = new Set(["failed", "down", "dead", "unserved", "damaged", "lost", "unreachable"]);
+const BAD = new Set(["failed", "down", "dead", "unserved", "missing", "damaged", "lost", "unreachable"]);
 const GOOD = new Set(["serving", "served", "owned", "published", "passed", "live", "ok"]);
 
 /** A state's word, with what it means for an operator. What was good when it was told is not known later. */

@@ -86,6 +86,13 @@ fn pairs() -> Value {
     object([
         ("all", integer("Pairs that there are.")),
         ("served", integer("Those that are known to be served.")),
+        (
+            "missing",
+            integer(
+                "Of the others, those that no node reports which answers, though the region table calls them \
+                 served, as two looks found.",
+            ),
+        ),
         ("unserved", list(unserved, "The others; at most 512.")),
     ])
 }
@@ -236,9 +243,10 @@ fn region() -> Value {
         (
             "state",
             word(
-                &["served", "unserved", "unknown"],
-                "Whether its keys can be reached. unknown: the node that was asked waits for the coordinator, \
-                 and nobody says that it serves the pair.",
+                &["served", "unserved", "missing", "unknown"],
+                "Whether its keys can be reached. missing: no node reports it which answers, though the \
+                 table calls it served. unknown: the node that was asked waits for the coordinator, and \
+                 nobody says that it serves the pair.",
             ),
         ),
         ("what", or_null(text("Why it is not served, or not known. Null: it is served."))),

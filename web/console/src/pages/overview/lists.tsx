@@ -17,7 +17,7 @@ export function Unserved({ status }: { status: Status }) {
   if (unserved.length === 0) return null;
   return (
     <div class="notice notice-critical" role="alert">
-      <p><strong>Keys of these pairs are not available.</strong></p>
+      <p><strong>Keys of these pairs are not available, or not known to be.</strong></p>
       <ul>
         {unserved.slice(0, 8).map((one) => <li key={one.pair}>Pair {one.pair} is {one.what}. Next: {one.next}</li>)}
       </ul>

@@ -84,6 +84,7 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
       <Tile name="Log lag" value={bytes(log.lag_bytes)} window="not yet durable" href="/console/durability" values={histories.values("log_lag_bytes")} />
       <Tile
         name="Pairs served" value={{ number: `${status.pairs.served}`, unit: `of ${status.pairs.all}` }} window="now"
+        note={status.pairs.missing > 0 && `${whole(status.pairs.missing)} missing`}
         level={unserved > 0 ? "critical" : "ok"} href="/console/nodes"
       />
       <Tile name="Entries" value={count(entries)} window={told === null ? "not known now" : isWhole(status) ? "now" : "now, of what is told"} note={`${whole(splits.finished)} splits done`} href="/console/tree" />
