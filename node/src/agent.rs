@@ -406,9 +406,12 @@ impl ClusterAgent {
     pub fn open_session(&self, connection: ConnectionId, header: RequestHeader) -> ControlEvent {
         let session = self.sessions.open(self.options.incarnation);
         let session = session.inspect_err(|error| tracing::warn!(%error, "no session"));
-        let session = session.map_err(|error| match error.is_refused_for_room() {
-            true => Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull },
-            false => Refusal::Busy, // the coordinator did not answer in time
+        let session = session.map_err(|error| match error {
+            ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => Refusal::CoordinatorAway,
+            error if error.is_refused_for_room() => {
+                Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull }
+            }
+            _ => Refusal::Busy,
         });
         ControlEvent::SessionOpened { connection, header, session }
     }

@@ -71,9 +71,10 @@ impl BatchCounters {
 /// The reason of hellos for which there was no place.
 const TOO_MANY_CONNECTIONS: &str = "too_many_connections";
 /// Why requests were refused, as metrics name it.
-const REFUSALS: [&str; 20] = [
+const REFUSALS: [&str; 21] = [
     "busy",
     "condition_failed",
+    "coordinator_away",
     "coordinator_full",
     "disk_full",
     "internal",
@@ -98,6 +99,7 @@ fn reason(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy => "busy",
         Refusal::ConditionFailed { .. } => "condition_failed",
+        Refusal::CoordinatorAway => "coordinator_away",
         Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull } => "coordinator_full",
         Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull } => "disk_full",
         Refusal::ReadOnly { reason: ReadOnlyReason::LogFailed } => "log_failed",
@@ -172,6 +174,7 @@ mod tests {
             Refusal::NotOwner,
             full(ReadOnlyReason::DiskFull),
             full(ReadOnlyReason::CoordinatorFull),
+            Refusal::CoordinatorAway,
             Refusal::TooLong { len: 2, max: 1 },
             Refusal::Unauthorized,
         ];
@@ -180,6 +183,7 @@ mod tests {
         let counted: Vec<_> = counts.refusals().filter(|(_, count)| *count > 0).collect();
         let wanted = [
             ("busy", 2),
+            ("coordinator_away", 1),
             ("coordinator_full", 1),
             ("disk_full", 1),
             ("not_owner", 1),

@@ -379,6 +379,7 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
                 let next = format!("{} shows which pairs are not served, and why", command("cell status"));
                 (Exit::Unhealthy, Some(next))
             }
+            Some(AttemptError::SessionAwaited) => (Exit::Unhealthy, coordinator_away(&command)),
             Some(last) if last.is_for_lack_of_room() => (Exit::Unhealthy, more_room(&command)),
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
@@ -423,6 +424,15 @@ fn not_found_yet(command: &dyn Fn(&str) -> String) -> Option<String> {
     Some(format!("its owner was not found in time: either {unserved}, or --timeout is too short"))
 }
 
+/// What to do where no session is opened.
+fn coordinator_away(command: &dyn Fn(&str) -> String) -> Option<String> {
+    let shows = command("cell status");
+    Some(format!(
+        "see whether the coordinator runs and the node reaches it ({shows} says where it is); reads go on, \
+         and so does who has written before, while the nodes' leases last"
+    ))
+}
+
 /// What to do about a server that takes no more connections.
 fn more_room(command: &dyn Fn(&str) -> String) -> Option<String> {
     let raise = command("cell tune set fabric_connections_max=2048");
@@ -452,6 +462,7 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
         }
         Refusal::NotOwner => (Exit::Unhealthy, not_found_yet(command)),
+        Refusal::CoordinatorAway => (Exit::Unhealthy, coordinator_away(command)),
         Refusal::Shutdown => (Exit::Unhealthy, None),
         Refusal::Unauthorized => (Exit::Error, token(None)),
         Refusal::ValueTooLarge { .. } => {
@@ -530,6 +541,20 @@ mod tests {
         let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
         let next = advice(&ClientError::Deadline { waited_ms: 9, last: Some(unserved) }, None).1.unwrap();
         assert!(next.contains("which pairs are not served"), "that is known: {next}");
+    }
+
+    /// It was to be tried with fewer operations at a time, or with more time.
+    #[test]
+    fn advice_where_no_session_is_opened_is_about_the_coordinator() {
+        let refused = AttemptError::Refused(Refusal::CoordinatorAway);
+        for last in [refused, AttemptError::SessionAwaited] {
+            let error = ClientError::Deadline { waited_ms: 9, last: Some(last) };
+            assert!(error.to_string().contains("coordinator"), "{error}");
+            let (exit, next) = advice(&error, None);
+            assert_eq!(exit, Exit::Unhealthy, "{error}");
+            let next = next.unwrap();
+            assert!(next.starts_with("see whether the coordinator runs"), "{next}");
+        }
     }
 
     /// A command that was copied from a hint once asked another cluster.

@@ -47,7 +47,14 @@ fn is_unanswered(error: &ClientError) -> bool {
         error,
         ClientError::Unknown { .. }
             | ClientError::Refused(Refusal::Busy)
-            | ClientError::Deadline { last: None | Some(AttemptError::Refused(Refusal::Busy)), .. }
+            | ClientError::Deadline {
+                last: None
+                    | Some(
+                        AttemptError::SessionAwaited
+                            | AttemptError::Refused(Refusal::Busy | Refusal::CoordinatorAway)
+                    ),
+                ..
+            }
     )
 }
 

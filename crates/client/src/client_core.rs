@@ -396,9 +396,8 @@ impl ClientCore {
         self.last_attempt_error = Some(why);
         link.last_attempt_error = Some(why);
         link.connection.lost(now_ns, &mut self.random);
-        if link.sent_controls.open_session.is_some() || link.control.contains(&Control::OpenSession) {
-            self.session.opening_lost();
-        }
+        let asked = link.sent_controls.open_session.is_some() || link.control.contains(&Control::OpenSession);
+        self.session.on_connection_lost(id, asked, why);
         if link.sent_controls.close_session.is_some() || link.control.contains(&Control::CloseSession) {
             self.session.closing_lost();
         }

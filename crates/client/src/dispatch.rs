@@ -371,6 +371,9 @@ impl ClientCore {
             let lacking = link.last_attempt_error.filter(|_| !link.connection.is_up());
             pending.last = pending.last.or(lacking).or(self.last_attempt_error.filter(|_| !is_up));
             if now_ns >= pending.deadline_ns {
+                let waits_for_session = pending.state == PendingState::WaitsForSession;
+                let lacks = self.session.failure().filter(|_| waits_for_session);
+                pending.last = lacks.or(pending.last);
                 let error = pending.given_up(now_ns);
                 self.finish(slot, now_ns, Err(error));
             } else {

@@ -41,6 +41,10 @@ pub enum AttemptError {
         /// For how long.
         silence_ms: u64,
     },
+    /// The server talks on, and has not answered the client's question for a session, which its writes need:
+    /// the node asks its coordinator for it.
+    #[error("the server has opened no session yet, for which it asks its coordinator: that may be away")]
+    SessionAwaited,
     /// The address leads to a node of another cluster than the one that this client met first.
     #[error("a node of another cluster answers at this address: nothing was sent to it")]
     OtherCluster,

@@ -245,11 +245,9 @@ impl ClientCore {
                 Ok(())
             }
             Reply::Refused(refusal) => {
-                self.last_attempt_error = Some(AttemptError::Refused(refusal));
-                self.session.opening_refused(now_ns, &self.backoff, &mut self.random);
-                for slot in self.session.waiting() {
-                    self.pending.get_mut(slot).last = Some(AttemptError::Refused(refusal));
-                }
+                let why = AttemptError::Refused(refusal);
+                self.last_attempt_error = Some(why);
+                self.session.opening_refused(why, now_ns, &self.backoff, &mut self.random);
                 Ok(())
             }
             _ => {

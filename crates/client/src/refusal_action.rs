@@ -6,7 +6,7 @@
 //! | refusal | read | write, fate not open | write, fate open |
 //! |---|---|---|---|
 //! | condition failed | unfitting | decided | decided |
-//! | busy, recovering, shutdown | again | again | again |
+//! | busy, recovering, shutdown, coordinator away | again | again | again |
 //! | not owner | elsewhere | elsewhere | elsewhere |
 //! | internal | again | again, fate open | again |
 //! | session unknown | unfitting | again, under a new name | unknown |
@@ -43,7 +43,7 @@ pub(crate) fn action_on(status: StatusCode, write: bool, fate_open: bool) -> Ref
     let (read, closed, open) = match status {
         S::Ok | S::NotFound => (V::Unfitting, V::Unfitting, V::Unfitting),
         S::ConditionFailed => (V::Unfitting, V::Decided, V::Decided),
-        S::Busy | S::Recovering | S::Shutdown => (V::Retry, V::Retry, V::Retry),
+        S::Busy | S::Recovering | S::Shutdown | S::CoordinatorAway => (V::Retry, V::Retry, V::Retry),
         S::NotOwner => (V::Redirect, V::Redirect, V::Redirect),
         S::Internal => (V::Retry, V::RetryFateOpen, V::Retry),
         S::SessionUnknown => (V::Unfitting, V::Rename, V::Unknown),
@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn action_on_not_done_statuses_close_a_single_copy() {
-        let again = [StatusCode::Busy, StatusCode::Recovering, StatusCode::Shutdown];
+        use StatusCode as S;
+        let again = [S::Busy, S::Recovering, S::Shutdown, S::CoordinatorAway];
         assert!(again.iter().all(|&status| action_on(status, true, false) == RefusalAction::Retry));
         assert_eq!(action_on(StatusCode::Internal, true, false), RefusalAction::RetryFateOpen);
         assert_eq!(action_on(StatusCode::SessionUnknown, true, false), RefusalAction::Rename);

@@ -12,6 +12,7 @@ use cell_random::Random;
 use cell_terms::{OperationNumber, SessionId};
 
 use crate::backoff::Backoff;
+use crate::error::AttemptError;
 use crate::link_id::LinkId;
 use crate::mutant::{Mutant, planted};
 use crate::operation::OperationSlot;
@@ -29,6 +30,10 @@ pub(crate) struct Session {
     /// A session could not be opened; the next try is due then.
     not_before_ns: u64,
     failed_count: u32,
+    /// Why the last question was refused, for the writes that wait.
+    refused: Option<AttemptError>,
+    /// The server talked on until the connection was given up, and left the question unanswered.
+    is_passed_over: bool,
 }
 
 /// An open session.
@@ -56,11 +61,15 @@ impl Session {
     /// A write does not wait any more.
     pub(crate) fn stop_waiting(&mut self, slot: OperationSlot) {
         self.waiting.retain(|&listed| listed != slot);
+        if self.waiting.is_empty() {
+            (self.refused, self.is_passed_over) = (None, false);
+        }
     }
 
-    /// Writes that wait.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = OperationSlot> + '_ {
-        self.waiting.iter().copied()
+    /// Why writes wait, as far as that is known: the last question was refused, or has had no answer.
+    pub(crate) fn failure(&self) -> Option<AttemptError> {
+        let is_awaited = self.is_opening || self.is_passed_over;
+        self.refused.or(is_awaited.then_some(AttemptError::SessionAwaited))
     }
 
     /// The youngest write that waits, which does not wait any more.
@@ -90,8 +99,23 @@ impl Session {
         self.is_opening = false;
     }
 
+    /// A connection is lost, and with it the question for a session, if it was asked there.
+    pub(crate) fn on_connection_lost(&mut self, link: LinkId, asked: bool, why: AttemptError) {
+        self.is_opening &= !asked;
+        if link == self.home {
+            self.is_passed_over = asked && matches!(why, AttemptError::PassedOver { .. });
+        }
+    }
+
     /// The question for a session was refused: the next one waits, longer each time.
-    pub(crate) fn opening_refused(&mut self, now_ns: u64, backoff: &Backoff, random: &mut Random) {
+    pub(crate) fn opening_refused(
+        &mut self,
+        why: AttemptError,
+        now_ns: u64,
+        backoff: &Backoff,
+        random: &mut Random,
+    ) {
+        (self.refused, self.is_passed_over) = (Some(why), false);
         self.is_opening = false;
         self.failed_count += 1;
         self.not_before_ns = now_ns.saturating_add(backoff.wait_ns(self.failed_count, random));
@@ -114,6 +138,7 @@ impl Session {
     pub(crate) fn opened(&mut self, session: SessionId, idle_ms: u32, now_ns: u64) {
         let idle_ns = u64::from(idle_ms) * 1_000_000;
         self.is_opening = false;
+        (self.refused, self.is_passed_over) = (None, false);
         self.failed_count = 0;
         self.open = Some(Numbers { session, floor: 1, waited: VecDeque::new(), idle_ns, used_ns: now_ns });
     }

@@ -63,6 +63,9 @@ wire_enum! {
         VersionUnsupported = 15,
         /// The token is missing, wrong or lacks the role. Not done. Do not repeat without another token.
         Unauthorized = 16,
+        /// The node's coordinator, which opens the sessions, does not answer it. Not done. Try again after a
+        /// while, longer each time. Who has a session goes on.
+        CoordinatorAway = 17,
     }
 }
 
@@ -162,6 +165,9 @@ pub enum Refusal {
     /// [`StatusCode::Unauthorized`]
     #[error("the token is missing, wrong or lacks the role")]
     Unauthorized,
+    /// [`StatusCode::CoordinatorAway`]
+    #[error("the coordinator of the node does not answer, and without it no session is opened")]
+    CoordinatorAway,
 }
 
 /// What there is, in words.
@@ -209,6 +215,7 @@ impl Refusal {
             Refusal::Internal => StatusCode::Internal,
             Refusal::VersionUnsupported { .. } => StatusCode::VersionUnsupported,
             Refusal::Unauthorized => StatusCode::Unauthorized,
+            Refusal::CoordinatorAway => StatusCode::CoordinatorAway,
         }
     }
 
@@ -245,7 +252,8 @@ impl Refusal {
             | Refusal::NotOwner
             | Refusal::Shutdown
             | Refusal::Internal
-            | Refusal::Unauthorized => Ok(()),
+            | Refusal::Unauthorized
+            | Refusal::CoordinatorAway => Ok(()),
         }
     }
 
@@ -287,6 +295,7 @@ impl Refusal {
                 refusal
             }
             StatusCode::Unauthorized => Refusal::Unauthorized,
+            StatusCode::CoordinatorAway => Refusal::CoordinatorAway,
         }))
     }
 }

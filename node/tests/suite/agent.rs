@@ -8,7 +8,9 @@ use cell_cluster::{
     ClaimReason, Coordinator, Fault, Incidents, Missing, Ownership, ServingAddress, ShareTimes, Sim, SimLink,
     Table, Transaction,
 };
+use cell_fabric::ConnectionId;
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
+use cell_protocol::{Refusal, RequestHeader};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, SessionId};
 
 use crate::joined::{Joined, MS};
@@ -98,6 +100,25 @@ fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_se
     let installation = member.agent.install(false).expect("all is there");
     assert!(installation.whole && installation.sessions.is_empty());
     assert!(member.agent.is_installed() && member.agent.install(true).is_none(), "once");
+}
+
+/// "Busy", as if fewer operations at a time were of any help.
+#[test]
+fn session_for_which_the_coordinator_does_not_answer_is_refused_for_that_reason() {
+    let sim = Sim::new(13);
+    let member = join(&sim, 0, 1);
+    let open = || {
+        let header = RequestHeader::default();
+        match member.agent.open_session(ConnectionId::from_number(1), header) {
+            ControlEvent::SessionOpened { session, .. } => session,
+            _ => panic!("another answer"),
+        }
+    };
+    for fault in [Fault::NotReached, Fault::AnswerLost] {
+        member.link.plan([fault]);
+        assert_eq!(open(), Err(Refusal::CoordinatorAway), "{fault:?}");
+    }
+    assert!(open().is_ok());
 }
 
 #[test]

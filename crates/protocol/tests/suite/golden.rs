@@ -119,6 +119,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::Internal,
         Refusal::VersionUnsupported { min: 1, max: 2 },
         Refusal::Unauthorized,
+        Refusal::CoordinatorAway,
     ]
 }
 

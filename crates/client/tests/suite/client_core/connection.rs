@@ -262,6 +262,56 @@ fn session_refused_for_now_is_asked_for_again_and_reads_go_on() {
     assert!(matches!(harness.completion().outcome, Ok(Output::Written(_))));
 }
 
+/// "The server is busy", or "no answer came": nothing led to the coordinator.
+#[test]
+fn write_without_a_session_says_that_the_coordinator_is_away() {
+    let mut harness = CoreHarness::up(options(), false);
+    let refused = AttemptError::Refused(Refusal::CoordinatorAway);
+    harness.submit(&put(b"first", b"value"));
+    harness.step();
+    let open = harness.requests()[0].1;
+    harness.sent.clear();
+    harness.refuse(open, Refusal::CoordinatorAway);
+    harness.submit(&put(b"second", b"value"));
+    harness.step();
+    assert!(harness.kinds().is_empty(), "the next question waits");
+    harness.pass(5_000);
+    harness.step();
+    for _ in 0..2 {
+        let outcome = harness.completion().outcome;
+        assert!(
+            matches!(outcome, Err(ClientError::Deadline { last: Some(last), .. }) if last == refused),
+            "{outcome:?}"
+        );
+    }
+    // A question that has had no answer.
+    let mut harness = CoreHarness::up(options(), false);
+    harness.core.submit_until(harness.now_ns, &put(b"key", b"value"), harness.now_ns + 1_000 * MS).unwrap();
+    harness.step();
+    assert_eq!(harness.kinds(), [RequestKind::OpenSession]);
+    harness.pass(1_000);
+    harness.step();
+    let outcome = harness.completion().outcome;
+    let is_awaited =
+        matches!(outcome, Err(ClientError::Deadline { last: Some(AttemptError::SessionAwaited), .. }));
+    assert!(is_awaited, "the server has not answered: {outcome:?}");
+}
+
+/// Its coordinator has nothing to do with that.
+#[test]
+fn write_whose_server_goes_while_it_waits_for_a_session_says_so() {
+    let mut harness = CoreHarness::up(options(), false);
+    harness.core.submit_until(harness.now_ns, &put(b"key", b"value"), harness.now_ns + 1_000 * MS).unwrap();
+    harness.step();
+    assert_eq!(harness.kinds(), [RequestKind::OpenSession]);
+    harness.cut();
+    harness.pass(1_000);
+    harness.step();
+    let outcome = harness.completion().outcome;
+    let is_closed = matches!(outcome, Err(ClientError::Deadline { last: Some(AttemptError::Closed(_)), .. }));
+    assert!(is_closed, "{outcome:?}");
+}
+
 #[test]
 fn close_session_ends_it_at_the_server() {
     let mut harness = CoreHarness::up(options(), true);
