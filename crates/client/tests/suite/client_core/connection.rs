@@ -265,7 +265,7 @@ fn session_refused_for_now_is_asked_for_again_and_reads_go_on() {
 /// "The server is busy", or "no answer came": nothing led to the coordinator.
 #[test]
 fn write_without_a_session_says_that_the_coordinator_is_away() {
-    let mut harness = CoreHarness::up(options(), false);
+    let mut harness = CoreHarness::up(ClientOptions { deadline_ms: 5_000, ..options() }, false);
     let refused = AttemptError::Refused(Refusal::CoordinatorAway);
     harness.submit(&put(b"first", b"value"));
     harness.step();
