@@ -131,9 +131,8 @@ fn add_rows(
     options: &Options,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    let middle = |world: World, of: OfLost| {
-        contest::median(&lost[world as usize].iter().map(of).collect::<Vec<_>>())
-    };
+    let middle =
+        |world: World, of: OfLost| contest::median(&lost[world as usize].iter().map(of).collect::<Vec<_>>());
     for world in World::ALL {
         let bench = format!("coordinator/data of the killed node, {}", world.name());
         let megabytes = middle(world, |node| node.entries) * entry_bytes / 1e6;
