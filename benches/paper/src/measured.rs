@@ -152,13 +152,14 @@ const ASSUMPTIONS: &str = "The model is made from the rows of measured_single al
      share the machine's cores: each does its part of a message or a read to its end, then comes who has \
      waited longest.";
 
-const DIFFERENCES: &str = "The model leaves out why the machine differs from it. A thread of the server that \
-     is never idle is not woken for each message: the machine does more. Who is woken on a busy core does not \
-     wait for a core to leave its sleep, so the way is shorter than the single client's: the machine does more. \
-     The kernel takes a core from a thread in the middle of its work, for milliseconds, and a client takes its \
-     own wait for a core for the server's latency: the selector's share is another. Threads side by side share \
-     caches and memory, and each is slower than the single one: the machine does less. What a kernel's thread \
-     does for a device (Soft-RoCE) counts as the way and takes the model no core: the machine does less.";
+const DIFFERENCES: &str = "The model leaves out why the machine differs from it. A thread of the \
+     server that is never idle is not woken for each message: the machine does more. Who is woken on a busy \
+     core does not wait for a core to leave its sleep, so the way is shorter than the single client's: the \
+     machine does more. The kernel takes a core from a thread in the middle of its work, for milliseconds, \
+     and a client takes its own wait for a core for the server's latency: the selector's share is another. \
+     Threads side by side share caches and memory, and each is slower than the single one: the machine does \
+     less. What a kernel's thread does for a device (Soft-RoCE) counts as the way and takes the model no \
+     core: the machine does less.";
 
 /// The table, and what the model was made from.
 #[must_use]
