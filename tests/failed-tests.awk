@@ -1,6 +1,7 @@
 # awk -f tests/failed-tests.awk LOG: the tests that failed, by a log of nextest, libtest or Node (TAP). Of each a line
 # `test: NAME`, and indented the end of its output and the last panics in it; of Node's, the error and what was printed
-# before. Prints nothing if the log names no test that failed.
+# before. Where nextest has not begun all tests, a last such line says how many. Prints nothing if the log names no test
+# that failed and all were run.
 #
 # What passed is left out, also what a test printed at a try before the one that passed.
 
@@ -113,6 +114,11 @@ tap {
     }
     next
 }
+/^warning: [0-9]+\/[0-9]+ tests? (was|were) not run/ {
+    end()
+    not_run = substr($0, length("warning: ") + 1)
+    next
+}
 is_nextest {
     if ($0 ~ /^[^ ]/) end()
     if (of == "" || $0 ~ /^  std(out|err) /) next
@@ -170,4 +176,5 @@ END {
         show(names[number])
     }
     if (failed > tests_max) print "test: " failed - tests_max " more"
+    if (not_run != "") print "test: " not_run
 }
