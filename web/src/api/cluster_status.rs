@@ -325,11 +325,11 @@ fn with_not_served(troubles: &[Unserved], reports: &NodeReports<'_>) -> Vec<Unse
     all
 }
 
-/// Those, and pairs that are missing at nodes that answer. Of the others that are not served their nodes'
-/// states say more.
+/// Those, and pairs that are missing at nodes that answer, or that those have not recovered yet. Of the
+/// others that are not served their nodes' states say more.
 fn with_missing(troubles: Vec<Unserved>, reports: &NodeReports<'_>) -> Vec<Unserved> {
-    let rows = reports.not_served_rows();
-    let missing = rows.filter(|(_, why)| matches!(why, NotServed::Missing { .. })).map(unserved);
+    let lacks = |why: &NotServed| matches!(why, NotServed::Missing { .. } | NotServed::Restarted { .. });
+    let missing = reports.not_served_rows().filter(|(_, why)| lacks(why)).map(unserved);
     troubles.into_iter().chain(missing).collect()
 }
 
@@ -348,6 +348,8 @@ fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use cell_node::{FailureKind, NodeState};
     use cell_terms::NodeId;
 
@@ -355,6 +357,7 @@ mod tests {
     use crate::api::cluster;
     use crate::api::regions::tests::two_nodes;
     use crate::rates::Rates;
+    use crate::test_members::life;
     use crate::test_snapshot::snapshot;
 
     /// So many times of about 1 us for each of the bucket's doublings.
@@ -495,6 +498,26 @@ mod tests {
         assert_eq!(untold["verdict"]["level"], "warning");
         let back = body(vec![row(3, &[1]), row(4, &[2])], &[], 15_000);
         assert_eq!((&back["pairs"]["served"], &back["pairs"]["missing"]), (&2.into(), &0.into()));
+    }
+
+    /// The verdict left them out while the lease of the life before lasted, and said to restart their node.
+    #[test]
+    fn together_counts_no_pair_as_served_that_a_node_which_was_started_again_has_not_recovered() {
+        let mut snapshot = two_nodes(NodeState::Serving);
+        let mut cluster = (*snapshot.cluster).clone();
+        cluster.members.push(life(4, 90));
+        snapshot.cluster = Arc::new(cluster);
+        let mut parts = [3, 4].map(|node| part(node, None, LatencyHistogram::default(), 0));
+        parts[0].part.row.pairs = vec![1];
+        parts[1].part.row.pairs = Vec::new();
+        let looks = &mut MissingPairs::default();
+        let body =
+            together(&snapshot, parts.into(), (&[], &[]), coordinator(20), (false, true), (looks, 10_000));
+        let body = serde_json::to_value(body).unwrap();
+        let what = "not recovered yet: node 4 was started again";
+        let sentence = format!("1 of 2 pairs is not served: pair 2 is {what}.");
+        assert_eq!(body["verdict"]["sentence"], sentence);
+        assert_eq!((&body["pairs"]["served"], &body["pairs"]["missing"]), (&1.into(), &0.into()));
     }
 
     /// A node that has just started, or whose control thread hangs, once reported no operations and the times

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{PairRow, PairState};
+use cell_cluster::{MemberRow, PairRow, PairState};
 use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
-use cell_terms::PairId;
+use cell_terms::{Incarnation, PairId};
 
 use crate::api::cluster;
 use crate::missing_pairs::MissingPairs;
@@ -34,6 +34,8 @@ pub(crate) enum NotServed {
     Silent { node: u32 },
     /// Its node has given its pairs up.
     Failed { node: u32 },
+    /// Its owner is an earlier life of its node: the process is gone, its lease has not ended yet.
+    Restarted { node: u32 },
     /// Nobody who answers has it, and its node is one of those.
     Missing { node: u32 },
     /// Nobody who answers has it, and its node does not answer: it may serve it.
@@ -46,7 +48,7 @@ impl NotServed {
     /// In one word.
     pub(crate) fn state(self) -> &'static str {
         match self {
-            NotServed::Silent { .. } | NotServed::Failed { .. } => "unserved",
+            NotServed::Silent { .. } | NotServed::Failed { .. } | NotServed::Restarted { .. } => "unserved",
             NotServed::Missing { .. } | NotServed::Untold { .. } => "missing",
             NotServed::Unknown(_) => "unknown",
         }
@@ -67,6 +69,7 @@ impl NotServed {
         match self {
             NotServed::Silent { node } => format!("silent: its node {node} waits for the coordinator"),
             NotServed::Failed { node } => format!("given up: its node {node} has failed"),
+            NotServed::Restarted { node } => format!("not recovered yet: node {node} was started again"),
             NotServed::Missing { node } => {
                 format!("missing: its node {node} answers, and does not report it")
             }
@@ -81,7 +84,7 @@ impl NotServed {
     pub(crate) fn next(self) -> &'static str {
         match self {
             NotServed::Silent { .. } | NotServed::Unknown(_) => NEXT_SILENT,
-            NotServed::Failed { .. } => NEXT_WAIT,
+            NotServed::Failed { .. } | NotServed::Restarted { .. } => NEXT_WAIT,
             NotServed::Missing { .. } => NEXT_MISSING,
             NotServed::Untold { .. } => NEXT_UNTOLD,
         }
@@ -126,6 +129,8 @@ pub(crate) struct NodeReports<'a> {
     /// Nodes that serve nothing, and why.
     idle: BTreeMap<u32, NotServed>,
     served: BTreeSet<u32>,
+    /// The newest life of each node.
+    present: BTreeSet<Incarnation>,
     /// Pairs that lacked in all reports, now and before.
     missing: BTreeSet<PairId>,
 }
@@ -143,7 +148,8 @@ impl NodeReports<'_> {
             }
         }
         let (cluster, unknown) = (&*snapshot.cluster, cluster::unknown(snapshot));
-        NodeReports { cluster, unknown, told, idle, served, missing: BTreeSet::new() }
+        let present = MemberRow::present_lives(&cluster.members);
+        NodeReports { cluster, unknown, told, idle, served, present, missing: BTreeSet::new() }
     }
 
     /// These, which are a look: with the pairs that lacked at looks before, too.
@@ -171,6 +177,14 @@ impl NodeReports<'_> {
         members.find(|member| Some(member.incarnation) == row.owner).map(|owner| owner.node.0)
     }
 
+    /// A node holds its folder's lock for life: where a newer life of it has joined, the owner's process is
+    /// gone. Its pairs are recovered a few at a time, and till then have their row as it was.
+    fn restarted(&self, row: &PairRow, owner: Option<u32>) -> Option<NotServed> {
+        let is_past = row.owner.is_some_and(|owner| !self.present.contains(&owner));
+        let node = owner.filter(|_| is_past && row.state == PairState::Serving)?;
+        Some(NotServed::Restarted { node })
+    }
+
     /// Why a pair is not served that the table calls served; none: it is.
     pub(crate) fn not_served(&self, row: &PairRow) -> Option<NotServed> {
         if self.served.contains(&row.pair.0) {
@@ -179,6 +193,7 @@ impl NodeReports<'_> {
         let owner = self.owner(row);
         let why = owner.and_then(|node| self.idle.get(&node).copied());
         let why = why.or_else(|| self.unknown.map(NotServed::Unknown));
+        let why = why.or_else(|| self.restarted(row, owner));
         let lacking = owner.filter(|_| self.missing.contains(&row.pair));
         why.or_else(|| {
             let node = lacking?;
@@ -190,10 +205,13 @@ impl NodeReports<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use cell_node::FailureKind;
 
     use super::*;
     use crate::api::regions::tests::two_nodes;
+    use crate::test_members::life;
 
     fn not_served(state: NodeState, all: Vec<NodeReport>) -> Vec<Option<NotServed>> {
         let snapshot = two_nodes(state);
@@ -255,6 +273,26 @@ mod tests {
             looked(vec![lacking(), vec![has(3, &[1]), silent]]),
             [None, Some(NotServed::Silent { node: 4 })]
         );
+    }
+
+    /// They were said to be missing, and that their node, which recovered them, should be restarted.
+    #[test]
+    fn pairs_of_an_earlier_life_wait_for_their_node_which_was_started_again() {
+        let mut snapshot = two_nodes(NodeState::Serving);
+        let mut cluster = (*snapshot.cluster).clone();
+        cluster.members.push(life(4, 90));
+        snapshot.cluster = Arc::new(cluster);
+        let restarted = NotServed::Restarted { node: 4 };
+        let mut looks = MissingPairs::default();
+        for at_ms in [10_000, 13_000] {
+            let none = NodeReport { node: 4, standing: Standing::Serves, pairs: Vec::new() };
+            let all = vec![report(3, Standing::Serves), none];
+            let reports = NodeReports::new(&snapshot, all).after(&mut looks, at_ms);
+            let found: Vec<_> = snapshot.cluster.pairs.iter().map(|row| reports.not_served(row)).collect();
+            assert_eq!(found, [None, Some(restarted)]);
+        }
+        assert_eq!((restarted.state(), restarted.passes()), ("unserved", true));
+        assert!(!restarted.is_missing());
     }
 
     /// Until its process has ended, it was said to serve them.
