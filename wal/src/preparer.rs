@@ -20,11 +20,15 @@ use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 /// Bytes of one write of zeros.
 const FILL_BYTES: usize = 1 << 20;
 
-/// Makes a segment ready. On failure nothing of it is left; nor is the recycled file, if the log root is
-/// there.
+/// Makes a segment ready. On failure nothing of it is left, the recycled file included.
 pub(crate) fn prepare(storage: &dyn Storage, request: &PrepareSegment) -> Result<(), StorageError> {
-    if !planted(Mutant::SegmentRootUnasked) {
-        storage.check_root()?;
+    if !planted(Mutant::SegmentRootUnasked)
+        && let Err(error) = storage.check_root()
+    {
+        // Nobody names it any more, also where a look that failed for a shortage is made again. It lies in
+        // the folder that was opened, whatever has the log root's path.
+        let _ = request.recycle.map(|released| storage.unlink(&released.path()));
+        return Err(error);
     }
     let path = request.segment.path();
     let preparing = request.segment.path_preparing();

@@ -100,9 +100,15 @@ pub(crate) fn segments_ask() -> bool {
 }
 
 fn prepare(ring: &mut Ring, generation: u32) -> Result<(), Errno> {
+    prepare_out_of(ring, generation, None)
+}
+
+/// Out of a released segment, if one is given.
+fn prepare_out_of(ring: &mut Ring, generation: u32, released: Option<u32>) -> Result<(), Errno> {
     let (log, kind) = (log_id(1), RegionKind::Node);
-    let segment = log.log(kind).segment(generation);
-    ring.prepare(PrepareSegment { log, kind, segment, bytes: 64 << 10, recycle: None });
+    let segment = |generation| log.log(kind).segment(generation);
+    let (segment, recycle) = (segment(generation), released.map(segment));
+    ring.prepare(PrepareSegment { log, kind, segment, bytes: 64 << 10, recycle });
     let mut events = Vec::new();
     loop {
         ring.poll(&mut events);
@@ -150,6 +156,19 @@ fn work_after_an_unmount_is_done_in_the_folder_that_was_opened() {
 #[test]
 fn segments_are_not_made_without_the_log_root_and_are_once_it_is_back() {
     assert!(segments_ask());
+}
+
+/// Nobody named it any more, and it took its room until the epoch's logs went.
+#[test]
+fn released_segment_goes_where_the_next_one_is_not_made_for_want_of_the_log_root() {
+    let mount = Mount::new();
+    let mut ring = Ring::open(&mount.storage, FEW).unwrap();
+    prepare(&mut ring, 0).unwrap();
+    mount.unmount();
+    assert_eq!(prepare_out_of(&mut ring, 1, Some(0)), Err(Errno::ESTALE));
+    ring.close().unwrap();
+    let names = mount.storage.list(&log_id(1).log(RegionKind::Node).folder()).unwrap();
+    assert!(names.is_empty(), "{names:?}");
 }
 
 #[test]
