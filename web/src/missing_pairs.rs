@@ -1,7 +1,8 @@
 //! Pairs that the region table says are served, and that no node reports which answers. Nodes publish their
 //! figures once a second, each by itself, and what the table says of a pair comes sooner or later than those:
 //! a pair between two owners is in nobody's figures for a moment. So a pair is missing if it lacked at two
-//! looks that lie apart, in the same hands. A pure core: it is shown what lacks, with the time.
+//! looks that lie apart, in the same hands. Each node looks at itself once a second; whoever makes a document
+//! has its looks at all nodes as often as somebody asks. A pure core: it is shown what lacks, with the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +47,11 @@ impl MissingPairs {
     /// Those that are missing, as of the last look.
     pub(crate) fn missing(&self) -> &BTreeSet<PairId> {
         &self.missing
+    }
+
+    /// The same, as nodes tell each other.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.missing.iter().map(|pair| pair.0).collect()
     }
 }
 

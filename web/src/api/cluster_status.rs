@@ -94,6 +94,9 @@ pub(crate) struct StatusPart {
     splits: Splits,
     recoveries: Vec<RecoveryRow>,
     events: Vec<Event>,
+    /// Pairs that it is to serve and does not have, as its own looks show. Earlier versions do not say it.
+    #[serde(default)]
+    own_missing_pairs: Vec<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -159,6 +162,7 @@ impl ClusterDocument for ClusterStatus {
             splits: Splits::of(&snapshot.splits),
             recoveries: recoveries::under_way(snapshot),
             events: shared.events().iter().rev().take(EVENTS_SHOWN).cloned().collect(),
+            own_missing_pairs: shared.own_missing_pairs().numbers(),
         }
     }
 
@@ -199,12 +203,12 @@ fn together(
     (drills_allowed, read_only): (bool, bool),
     (looks, at_ms): (&mut MissingPairs, u64),
 ) -> StatusBody {
-    let parts = parts.into_iter().map(|part| part.part);
-    let mut nodes = Vec::new();
+    let (mut nodes, mut reports) = (Vec::new(), Vec::new());
     let (mut per_second, mut times) = ([None; OPERATIONS.len()], Times::default());
     let (mut log, mut splits, mut searches) = (LogFigures::default(), Splits::default(), [None, None]);
     let (mut recoveries, mut events) = (Vec::new(), Vec::new());
-    for part in parts {
+    for NodePart { part, .. } in parts {
+        reports.push(report(&part));
         nodes.push(NodeRow { is_self: part.row.node == snapshot.node.0, ..part.row });
         for ((per_second, known), row) in per_second.iter_mut().zip(OPERATIONS).zip(part.operations) {
             *per_second = sum(*per_second, row.per_second.filter(|_| row.operation == known));
@@ -219,7 +223,7 @@ fn together(
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
     let troubles = troubles(snapshot);
-    let reports = reports(snapshot, &nodes).after(looks, at_ms);
+    let reports = NodeReports::new(snapshot, reports).after(looks, at_ms);
     let unserved = with_not_served(&troubles, &reports);
     let pairs_missing = reports.not_served_rows().filter(|(_, why)| why.is_missing()).count();
     let troubles = with_missing(troubles, &reports);
@@ -300,14 +304,14 @@ impl LogFigures {
     }
 }
 
-/// What all that answered say of their pairs.
-fn reports<'a>(snapshot: &'a NodeSnapshot, nodes: &[NodeRow]) -> NodeReports<'a> {
-    let report = |row: &NodeRow| NodeReport {
+/// What a node says of its pairs.
+fn report(StatusPart { row, own_missing_pairs, .. }: &StatusPart) -> NodeReport {
+    NodeReport {
         node: row.node,
         standing: Standing::of_word(&row.state),
         pairs: row.pairs.clone(),
-    };
-    NodeReports::new(snapshot, nodes.iter().map(report))
+        missing: own_missing_pairs.clone(),
+    }
 }
 
 /// A pair that the table calls served.
@@ -350,13 +354,15 @@ fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
 mod tests {
     use std::sync::Arc;
 
-    use cell_node::{FailureKind, NodeState};
+    use cell_node::{ClusterSnapshot, FailureKind, NodeState};
     use cell_terms::NodeId;
 
     use super::*;
     use crate::api::cluster;
-    use crate::api::regions::tests::two_nodes;
+    use crate::api::regions::tests::{pair_row, two_nodes};
+    use crate::missing_pairs::lacking_at;
     use crate::rates::Rates;
+    use crate::test_cluster::TestCluster;
     use crate::test_members::life;
     use crate::test_snapshot::snapshot;
 
@@ -379,6 +385,7 @@ mod tests {
             splits: Splits { begun: 2, finished: 1, aborted: 0, merged: 0, under_way: 1 },
             recoveries: Vec::new(),
             events: Vec::new(),
+            own_missing_pairs: Vec::new(),
         };
         NodePart { node: NodeId(node), part }
     }
@@ -500,6 +507,49 @@ mod tests {
         assert_eq!((&back["pairs"]["served"], &back["pairs"]["missing"]), (&2.into(), &0.into()));
     }
 
+    #[test]
+    fn part_of_an_earlier_version_does_not_say_what_it_lacks() {
+        let mut text = serde_json::to_value(part(4, None, LatencyHistogram::default(), 0).part).unwrap();
+        assert!(text.as_object_mut().unwrap().remove("own_missing_pairs").is_some());
+        let read: StatusPart = serde_json::from_value(text).unwrap();
+        assert!(read.own_missing_pairs.is_empty());
+    }
+
+    /// Only who asked twice within five minutes was told: without a console all was said to be served.
+    #[test]
+    fn pair_that_a_node_lacks_for_some_time_is_missing_for_whoever_asks_once() {
+        let lacks_pair_2 = |sources: crate::Sources| {
+            let inner = Arc::clone(&sources.snapshots);
+            let look = move || {
+                let mut node = (*inner.snapshot()).clone();
+                let pairs = vec![pair_row(2, node.incarnation.0)];
+                node.cluster = Arc::new(ClusterSnapshot { pairs, ..(*node.cluster).clone() });
+                Arc::new(node)
+            };
+            crate::Sources { snapshots: Arc::new(look), ..sources }
+        };
+        let has_looked = |shared: &Shared| {
+            let ((snapshot, _), now_ms) = (shared.look(), now_boottime_ms());
+            let lacking = lacking_at(&snapshot);
+            assert_eq!(lacking.len(), 1);
+            let mut looks = shared.own_missing_pairs();
+            looks.look(now_ms - 3_000, &lacking);
+            looks.look(now_ms, &lacking);
+        };
+        let cluster = TestCluster::start_prepared(1, &[], lacks_pair_2, has_looked);
+        let status = cluster.get(0, "/api/v1/cluster/status").body;
+        assert_eq!((&status["pairs"]["served"], &status["pairs"]["missing"]), (&0.into(), &1.into()));
+        assert_eq!(status["verdict"]["level"], "critical", "{}", status["verdict"]);
+        // Nobody looks between: this is the first look of another node.
+        let cluster = TestCluster::start_prepared(1, &[], lacks_pair_2, has_looked);
+        let regions = cluster.get(0, "/api/v1/regions").body;
+        assert_eq!(regions["regions"][0]["state"], "missing", "{regions}");
+        for path in ["cluster/status", "regions"] {
+            let part = cluster.get(0, &format!("/api/v1/{path}?scope=node")).body;
+            assert_eq!(part["own_missing_pairs"], serde_json::json!([2]), "{path}");
+        }
+    }
+
     /// The verdict left them out while the lease of the life before lasted, and said to restart their node.
     #[test]
     fn together_counts_no_pair_as_served_that_a_node_which_was_started_again_has_not_recovered() {
@@ -524,7 +574,7 @@ mod tests {
     /// of the last second in which it moved.
     #[test]
     fn part_of_a_node_that_stands_still_has_nothing_of_the_last_second() {
-        let cluster = crate::test_cluster::TestCluster::start(1);
+        let cluster = TestCluster::start(1);
         let body = cluster.get(0, "/api/v1/cluster/status").body;
         let null = serde_json::Value::Null;
         for operation in body["operations"].as_array().unwrap() {

@@ -35,8 +35,8 @@ const ELSEWHERE: [&str; 16] = [
 
 /// What no node of these tests has: a cluster that nobody balances; runs of drills, which are checked
 /// elsewhere, and settings with choices, or that take none; what callers without the role reader are told;
-/// and a client that is silent, whose row is tested where it is made.
-const ABSENT: [&str; 7] = [
+/// a client that is silent, and pairs that a node lacks for some time, which are tested where they are made.
+const ABSENT: [&str; 8] = [
     "balance/0/balancer",
     "DrillRun",
     "/runs/-",
@@ -44,6 +44,7 @@ const ABSENT: [&str; 7] = [
     "tuning/schema/settings/-/or_none",
     "keys_left_out",
     "SelectorPair/decision/path/1",
+    "own_missing_pairs/-",
 ];
 
 /// What is asked of both nodes until the answers have shown everything.

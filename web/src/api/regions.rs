@@ -44,6 +44,9 @@ pub(crate) struct RegionsPart {
     /// It has given its pairs up.
     #[serde(default)]
     failed: bool,
+    /// Pairs that it is to serve and does not have, as its own looks show. Earlier versions do not say it.
+    #[serde(default)]
+    own_missing_pairs: Vec<u32>,
 }
 
 /// The rows.
@@ -63,7 +66,7 @@ impl ClusterDocument for Regions {
     const PATH: &'static str = "/api/v1/regions";
     const HAS_ROWS: bool = true;
 
-    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> RegionsPart {
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> RegionsPart {
         let used = snapshot
             .pairs
             .iter()
@@ -72,6 +75,7 @@ impl ClusterDocument for Regions {
             used: used.collect(),
             silent: snapshot.state == NodeState::Silent,
             failed: matches!(snapshot.state, NodeState::Failed(_)),
+            own_missing_pairs: shared.own_missing_pairs().numbers(),
         }
     }
 
@@ -107,6 +111,7 @@ fn reports<'a>(snapshot: &'a NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> N
         node: node.0,
         standing: part.standing(),
         pairs: part.used.keys().copied().collect(),
+        missing: part.own_missing_pairs.clone(),
     };
     NodeReports::new(snapshot, parts.iter().map(report))
 }
@@ -207,7 +212,11 @@ pub(crate) mod tests {
         let snapshot = two_nodes(NodeState::Silent);
         let part = |node: u32| NodePart {
             node: NodeId(node),
-            part: RegionsPart { used: BTreeMap::from([(node - 2, [1, 2])]), silent: true, failed: false },
+            part: RegionsPart {
+                used: BTreeMap::from([(node - 2, [1, 2])]),
+                silent: true,
+                ..RegionsPart::default()
+            },
         };
         let states = |parts: &[NodePart<RegionsPart>]| {
             rows(&snapshot, parts).iter().map(|row| (row.node, row.state)).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Which pairs are served of those that the region table says are: a node whose lease has run out answers
 //! nobody, and what it saw of the cluster last is of the past; one that has failed serves nothing any more,
-//! though the table has its pairs until somebody takes them over; and what no node reports at several looks
-//! is missing.
+//! though the table has its pairs until somebody takes them over; and what no node reports is missing, if its
+//! node says so or several looks show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,6 +118,8 @@ pub(crate) struct NodeReport {
     pub(crate) standing: Standing,
     /// The pairs that it has.
     pub(crate) pairs: Vec<u32>,
+    /// Those that it is to serve and does not have, as its own looks show; earlier versions do not say it.
+    pub(crate) missing: Vec<u32>,
 }
 
 /// What all that answered say, beside the table.
@@ -131,7 +133,9 @@ pub(crate) struct NodeReports<'a> {
     served: BTreeSet<u32>,
     /// The newest life of each node.
     present: BTreeSet<Incarnation>,
-    /// Pairs that lacked in all reports, now and before.
+    /// Nodes, and pairs that these say they lack.
+    own_missing: BTreeSet<(u32, PairId)>,
+    /// Pairs that lack in all reports: their nodes say so, or they lacked before.
     missing: BTreeSet<PairId>,
 }
 
@@ -139,8 +143,10 @@ impl NodeReports<'_> {
     /// Of the node that was asked, with its table, and of all that answered it.
     pub(crate) fn new(snapshot: &NodeSnapshot, all: impl IntoIterator<Item = NodeReport>) -> NodeReports<'_> {
         let (mut told, mut idle, mut served) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
-        for NodeReport { node, standing, pairs } in all {
+        let mut own_missing = BTreeSet::new();
+        for NodeReport { node, standing, pairs, missing } in all {
             told.insert(node);
+            own_missing.extend(missing.into_iter().map(|pair| (node, PairId(pair))));
             match standing {
                 Standing::Serves => served.extend(pairs),
                 Standing::Silent => _ = idle.insert(node, NotServed::Silent { node }),
@@ -149,14 +155,20 @@ impl NodeReports<'_> {
         }
         let (cluster, unknown) = (&*snapshot.cluster, cluster::unknown(snapshot));
         let present = MemberRow::present_lives(&cluster.members);
-        NodeReports { cluster, unknown, told, idle, served, present, missing: BTreeSet::new() }
+        let missing = BTreeSet::new();
+        NodeReports { cluster, unknown, told, idle, served, present, own_missing, missing }
     }
 
-    /// These, which are a look: with the pairs that lacked at looks before, too.
+    /// These, which are a look: with the pairs that lacked at looks before, too, and those that their nodes
+    /// say they lack. Nodes look once a second, also while nobody asks.
     pub(crate) fn after(mut self, looks: &mut MissingPairs, at_ms: u64) -> Self {
-        let lacking = self.cluster.pairs.iter().filter(|row| self.lacks(row));
-        let lacking: BTreeSet<_> = lacking.map(|row| (row.pair, row.epoch)).collect();
-        self.missing = looks.look(at_ms, &lacking).clone();
+        let lacking: Vec<&PairRow> = self.cluster.pairs.iter().filter(|row| self.lacks(row)).collect();
+        let all: BTreeSet<_> = lacking.iter().map(|row| (row.pair, row.epoch)).collect();
+        let mut missing = looks.look(at_ms, &all).clone();
+        let says_so =
+            |row: &PairRow| self.owner(row).is_some_and(|node| self.own_missing.contains(&(node, row.pair)));
+        missing.extend(lacking.into_iter().filter(|row| says_so(row)).map(|row| row.pair));
+        self.missing = missing;
         self
     }
 
@@ -220,7 +232,7 @@ mod tests {
     }
 
     fn report(node: u32, standing: Standing) -> NodeReport {
-        NodeReport { node, standing, pairs: vec![node - 2] }
+        NodeReport { node, standing, pairs: vec![node - 2], missing: Vec::new() }
     }
 
     #[test]
@@ -237,7 +249,7 @@ mod tests {
         assert_eq!(not_served(NodeState::Silent, all(true, false)), [silent(3), None], "node 4 says so");
         assert_eq!(not_served(NodeState::Silent, vec![report(3, true)]), [silent(3), unknown]);
         // Node 4 has taken over what node 3 had.
-        let other = NodeReport { node: 4, standing: Standing::Serves, pairs: vec![1, 2] };
+        let other = NodeReport { pairs: vec![1, 2], ..report(4, false) };
         assert_eq!(not_served(NodeState::Silent, vec![report(3, true), other]), [None, None]);
     }
 
@@ -246,7 +258,7 @@ mod tests {
     fn pairs_that_nobody_reports_at_two_looks_are_missing() {
         let snapshot = two_nodes(NodeState::Serving);
         let has =
-            |node, pairs: &[u32]| NodeReport { node, standing: Standing::Serves, pairs: pairs.to_vec() };
+            |node, pairs: &[u32]| NodeReport { pairs: pairs.to_vec(), ..report(node, Standing::Serves) };
         let looked = |all: Vec<Vec<NodeReport>>| {
             let (mut looks, mut found) = (MissingPairs::default(), Vec::new());
             for (reports, at_ms) in all.into_iter().zip([10_000, 13_000, 16_000]) {
@@ -268,11 +280,35 @@ mod tests {
         assert_eq!(looked(vec![lacking(), elsewhere()]), [None, None], "it has come to another one");
         assert_eq!(looked(vec![lacking(), elsewhere(), lacking()]), [None, None]);
         // What is known of its node says more.
-        let silent = NodeReport { node: 4, standing: Standing::Silent, pairs: Vec::new() };
+        let silent = NodeReport { pairs: Vec::new(), ..report(4, Standing::Silent) };
         assert_eq!(
             looked(vec![lacking(), vec![has(3, &[1]), silent]]),
             [None, Some(NotServed::Silent { node: 4 })]
         );
+    }
+
+    /// Only who asked twice within five minutes was told; all others, that the pair was served.
+    #[test]
+    fn pair_that_its_node_says_it_lacks_is_missing_at_the_first_look() {
+        let snapshot = two_nodes(NodeState::Serving);
+        let of_pair_2 = |all: Vec<NodeReport>| {
+            let reports = NodeReports::new(&snapshot, all).after(&mut MissingPairs::default(), 10_000);
+            reports.not_served(&snapshot.cluster.pairs[1])
+        };
+        let says = |node, pairs: &[u32]| NodeReport {
+            pairs: pairs.to_vec(),
+            missing: vec![2],
+            ..report(node, Standing::Serves)
+        };
+        let first = || report(3, Standing::Serves);
+        assert_eq!(of_pair_2(vec![first(), says(4, &[])]), Some(NotServed::Missing { node: 4 }));
+        // It has come to it since the node's own look, or to another one.
+        assert_eq!(of_pair_2(vec![first(), says(4, &[2])]), None);
+        let taken = NodeReport { pairs: vec![1, 2], ..first() };
+        assert_eq!(of_pair_2(vec![taken, says(4, &[])]), None);
+        // Whose it is not by the table knows nothing of it.
+        let lacks = NodeReport { pairs: Vec::new(), ..report(4, Standing::Serves) };
+        assert_eq!(of_pair_2(vec![says(3, &[1]), lacks]), None);
     }
 
     /// They were said to be missing, and that their node, which recovered them, should be restarted.
@@ -285,7 +321,8 @@ mod tests {
         let restarted = NotServed::Restarted { node: 4 };
         let mut looks = MissingPairs::default();
         for at_ms in [10_000, 13_000] {
-            let none = NodeReport { node: 4, standing: Standing::Serves, pairs: Vec::new() };
+            // Also where it says that it lacks it: the row is of its life before.
+            let none = NodeReport { pairs: Vec::new(), missing: vec![2], ..report(4, Standing::Serves) };
             let all = vec![report(3, Standing::Serves), none];
             let reports = NodeReports::new(&snapshot, all).after(&mut looks, at_ms);
             let found: Vec<_> = snapshot.cluster.pairs.iter().map(|row| reports.not_served(row)).collect();
@@ -305,7 +342,7 @@ mod tests {
         let of_node_4 = Some(NotServed::Failed { node: 4 });
         let all = vec![report(3, Standing::Serves), report(4, standing)];
         assert_eq!(not_served(NodeState::Serving, all), [None, of_node_4]);
-        let other = NodeReport { node: 3, standing: Standing::Serves, pairs: vec![1, 2] };
+        let other = NodeReport { pairs: vec![1, 2], ..report(3, Standing::Serves) };
         assert_eq!(not_served(NodeState::Serving, vec![other, report(4, standing)]), [None, None]);
     }
 }

@@ -74,7 +74,13 @@ fn part() -> Vec<Field> {
         ("splits", shared("Splits")),
         ("recoveries", list(shared("RecoveryRow"), "Its takeovers.")),
         ("events", list(shared("Event"), "Its last events, newest first.")),
+        ("own_missing_pairs", own_missing_pairs()),
     ]
+}
+
+/// What a node says that it lacks.
+fn own_missing_pairs() -> Value {
+    list(integer("A pair."), "Pairs that it is to serve and does not have, as two looks of its own found.")
 }
 
 fn pairs() -> Value {
@@ -90,7 +96,7 @@ fn pairs() -> Value {
             "missing",
             integer(
                 "Of the others, those that no node reports which answers, though the region table calls them \
-                 served, as two looks found.",
+                 served: their nodes say that they lack them, or two looks found it.",
             ),
         ),
         ("unserved", list(unserved, "The others; at most 512.")),
@@ -227,7 +233,9 @@ pub(crate) fn regions() -> Value {
     let used = map(tuple(&bytes, "Bytes in use."), "By the number of the pair.");
     let silent = flag("Whether its lease has run out: it answers nobody.");
     let failed = flag("Whether it has given its pairs up.");
-    of_scope(whole.into_iter().chain(shown()), [("used", used), ("silent", silent), ("failed", failed)])
+    let own_missing = ("own_missing_pairs", own_missing_pairs());
+    let part = [("used", used), ("silent", silent), ("failed", failed), own_missing];
+    of_scope(whole.into_iter().chain(shown()), part)
 }
 
 fn region() -> Value {
