@@ -23,8 +23,8 @@ pub(crate) struct AbsentNode {
     pub(crate) incarnation: Incarnation,
     /// Since when, by the clock that is never set, as far as this node has seen.
     since_ms: u64,
-    /// The same in milliseconds since 1970.
-    pub(crate) since_unix_ms: u64,
+    /// The same in milliseconds since 1970. None: it is known by its row alone, and nobody has seen it end.
+    pub(crate) since_unix_ms: Option<u64>,
     /// It is to be emptied.
     pub(crate) draining: bool,
 }
@@ -80,6 +80,7 @@ impl KnownNodes {
             let node = row.node.0;
             if !is_member(node) && !self.nodes.contains_key(&node) && !is_removed(node) {
                 let absent = absent(node, row.incarnation, at, at.boottime_ms);
+                let absent = AbsentNode { since_unix_ms: None, ..absent };
                 self.keep(node, KnownNode { incarnation: row.incarnation, absent: Some(absent) });
             }
         }
@@ -104,7 +105,7 @@ impl KnownNodes {
 }
 
 fn absent(node: u32, incarnation: Incarnation, at: LookTime, since_ms: u64) -> AbsentNode {
-    let since_unix_ms = at.unix_ms.saturating_sub(at.boottime_ms.saturating_sub(since_ms));
+    let since_unix_ms = Some(at.unix_ms.saturating_sub(at.boottime_ms.saturating_sub(since_ms)));
     AbsentNode { node, incarnation, since_ms, since_unix_ms, draining: false }
 }
 
@@ -141,8 +142,12 @@ mod tests {
         NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }
     }
 
+    /// Nobody has seen since when.
+    const UNKNOWN: u64 = u64::MAX;
+
     fn listed(known: &KnownNodes, second: u64) -> Vec<(u32, u64)> {
-        known.absent(at(second)).iter().map(|absent| (absent.node, absent.since_unix_ms / 1_000)).collect()
+        let since = |absent: &AbsentNode| absent.since_unix_ms.map_or(UNKNOWN, |since| since / 1_000);
+        known.absent(at(second)).iter().map(|absent| (absent.node, since(absent))).collect()
     }
 
     /// A node that was killed was once gone from all lists as soon as its lease had ended.
@@ -183,7 +188,8 @@ mod tests {
         known.observe(at(50), &with_joined(cluster(&[], &[]), &[0, 1, 2]));
         assert_eq!(listed(&known, 50), [], "the cluster was not seen yet");
         known.observe(at(60), &with_joined(cluster(&[0, 1], &[]), &[0, 1, 2]));
-        assert_eq!(listed(&known, 60), [(2, 1_000_060)]);
+        assert_eq!(listed(&known, 60), [(2, UNKNOWN)], "that is not the time of the first look");
+        assert_eq!(listed(&known, 60 + 24 * 3_600), [], "it is not expected for ever");
         assert_eq!(known.absent(at(60))[0].incarnation, Incarnation(62));
         assert!(known.knows(2) && !known.knows(3));
         known.observe(at(70), &with_joined(cluster(&[0, 1, 2], &[]), &[0, 1, 2]));

@@ -50,7 +50,7 @@ pub(crate) struct NodeRow {
     pub(crate) age_ms: u64,
     /// It is to be emptied, and gets no pairs.
     pub(crate) draining: bool,
-    /// Of a node whose lease has ended: since when. Its row has no figures.
+    /// Of a node whose lease has ended: since when, if that is known. Its row has no figures.
     pub(crate) absent_since_unix_ms: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ fn absent_row(absent: &AbsentNode) -> NodeRow {
         is_self: false,
         age_ms: 0,
         draining: absent.draining,
-        absent_since_unix_ms: Some(absent.since_unix_ms),
+        absent_since_unix_ms: absent.since_unix_ms,
     }
 }
 

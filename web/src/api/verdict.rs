@@ -163,19 +163,21 @@ fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
     Some(format!("Node {node} serves, but: {detail}."))
 }
 
-/// `Node 2 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.`
+/// `Node 2 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.` Of a node that nobody who
+/// lives has seen it is not known since when.
 fn absent_sentence(nodes: &[NodeRow], first: &NodeRow) -> String {
     let absent = nodes.iter().filter(|node| node.state == ABSENT).count();
     let more = match absent {
         1 => String::new(),
         _ => format!(", and {} more", absent - 1),
     };
-    let since = time_of_day(first.absent_since_unix_ms.unwrap_or_default());
+    let since = |unix_ms| format!(" since {}", time_of_day(unix_ms));
+    let since = first.absent_since_unix_ms.map(since).unwrap_or_default();
     let there = match nodes.len() - absent {
         1 => "one node is".to_owned(),
         count => format!("{count} nodes are"),
     };
-    format!("Node {} is absent since {since}{more}: its lease has ended. {there} left.", first.node)
+    format!("Node {} is absent{since}{more}: its lease has ended. {there} left.", first.node)
 }
 
 /// Who would not take a pair over: the last that it was given it declined, for want of memory or because the
@@ -471,13 +473,17 @@ mod tests {
 
     /// After a node was killed, the verdict was once `All 2 nodes serve`.
     #[test]
-    fn of_a_node_that_is_absent_is_a_warning_with_the_time() {
+    fn of_a_node_that_is_absent_is_a_warning_with_the_time_if_that_is_known() {
         let mut nodes = three();
         (nodes[2].state, nodes[2].absent_since_unix_ms) = (ABSENT.to_owned(), Some(43_384_000));
         let absent = verdict(&nodes, &[], &[]);
         assert_eq!(absent.level, Level::Warning);
         let words = "Node 3 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.";
         assert_eq!(absent.sentence, words);
+        // It was said since when another node had looked for the first time, or since midnight.
+        nodes[2].absent_since_unix_ms = None;
+        let words = "Node 3 is absent: its lease has ended. 2 nodes are left.";
+        assert_eq!(verdict(&nodes, &[], &[]).sentence, words);
     }
 
     /// A node that could read nothing of the disk was once counted among those that could take over.

@@ -32,7 +32,7 @@ export interface NodeRow {
   age_ms?: number;
   /** It is to be emptied, and gets no pairs. */
   draining?: boolean;
-  /** Of a node whose lease has ended: since when. Its row has no figures. */
+  /** Of a node whose lease has ended: since when, if a node has seen it. Its row has no figures. */
   absent_since_unix_ms?: number | null;
 }
 

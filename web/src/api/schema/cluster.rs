@@ -203,7 +203,10 @@ pub(super) fn node_row() -> Value {
         ("draining", flag("Whether it is to be emptied: it gets no pairs.")),
         (
             "absent_since_unix_ms",
-            or_null(integer("When its lease ended, in milliseconds since 1970. Null: it lives.")),
+            or_null(integer(
+                "When its lease ended, in milliseconds since 1970. Null: it lives, or is absent since a time \
+                 that no node has seen.",
+            )),
         ),
     ])
 }
