@@ -1,7 +1,7 @@
 //! Pairs that `cell status` calls not served: those of which the region table says so, and those that it
 //! calls served and that no node reports which answers. The nodes are asked one after the other, so that a
 //! pair between two owners may be in nobody's report: it is missing if it lacked at two looks, in the same
-//! hands.
+//! hands. Where its node does not answer, not all are healthy anyway, and one look does.
 
 use std::collections::BTreeSet;
 
@@ -33,6 +33,8 @@ struct MissingPair {
 pub(crate) struct UnservedPairs {
     by_table: Vec<(PairId, OwnedState)>,
     missing: BTreeSet<MissingPair>,
+    /// Whether the node of one of those has answered.
+    is_doubtful: bool,
 }
 
 impl UnservedPairs {
@@ -41,26 +43,28 @@ impl UnservedPairs {
         table: &[TablePair],
         reports: impl Iterator<Item = StatusReport<'r>>,
     ) -> UnservedPairs {
-        let (mut reported, mut told, mut full) = (BTreeSet::new(), false, BTreeSet::new());
+        let (mut reported, mut told, mut full) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for report in reports {
-            told = true;
+            told.insert(report.node);
             reported.extend(report.pairs.iter().map(|pair| pair.pair));
             full.extend((report.pairs.len() >= PAIRS_MAX).then_some(report.node)); // there may be more
         }
         let lacks = |row: &&TablePair| {
             let is_known = reported.contains(&row.pair) || full.contains(&row.node);
-            told && row.state == OwnedState::Serving && !is_known
+            !told.is_empty() && row.state == OwnedState::Serving && !is_known
         };
         let missing = table.iter().filter(lacks);
-        let missing =
+        let missing: BTreeSet<_> =
             missing.map(|&TablePair { pair, node, epoch, .. }| MissingPair { pair, node, epoch }).collect();
+        let is_doubtful = missing.iter().any(|pair| told.contains(&pair.node));
         let unserved = table.iter().filter(|row| is_unserved(row.state));
-        UnservedPairs { by_table: unserved.map(|row| (row.pair, row.state)).collect(), missing }
+        let by_table = unserved.map(|row| (row.pair, row.state)).collect();
+        UnservedPairs { by_table, missing, is_doubtful }
     }
 
     /// Whether one look does not do.
-    pub(crate) fn has_missing(&self) -> bool {
-        !self.missing.is_empty()
+    pub(crate) fn wants_second_look(&self) -> bool {
+        self.is_doubtful
     }
 
     /// These, of a second look: missing are those that lacked at the first one, too.
@@ -162,7 +166,7 @@ mod tests {
         let look =
             |table: &[TablePair]| UnservedPairs::of(table, [report(0, &own), report(1, &none)].into_iter());
         let first = look(&table);
-        assert!(first.has_missing());
+        assert!(first.wants_second_look());
         let second = look(&table).after(&first);
         assert!(!second.is_empty());
         let line = "pair-2 is missing: node-1 is to serve it, and no node that answers has it\n";
@@ -179,12 +183,28 @@ mod tests {
         assert!(UnservedPairs::of(&table, std::iter::empty()).is_empty(), "nobody tells: nothing is known");
     }
 
+    /// With hosts that were not reached `cell status` waited for each of them twice.
+    #[test]
+    fn pair_of_a_node_that_does_not_answer_needs_no_second_look() {
+        let table = [row(1, 0, OwnedState::Serving), row(2, 1, OwnedState::Serving)];
+        let (own, none) = (statuses([1]), statuses([]));
+        let found = UnservedPairs::of(&table, [report(0, &own)].into_iter());
+        assert!(!found.wants_second_look() && !found.is_empty());
+        let mut document = json!({});
+        found.add_to(&mut document);
+        assert_eq!(document["missing"], json!([{"pair": 2, "node": 1}]));
+        assert!(
+            UnservedPairs::of(&table, [report(0, &none)].into_iter()).wants_second_look(),
+            "node 0 lacks"
+        );
+    }
+
     #[test]
     fn pair_that_the_table_calls_unserved_is_not_missing_and_a_full_report_may_lack_some() {
         let table = [row(1, 0, OwnedState::Recovering), row(2, 1, OwnedState::New)];
         let none = statuses([]);
         let found = UnservedPairs::of(&table, [report(0, &none)].into_iter());
-        assert!(!found.has_missing() && !found.is_empty());
+        assert!(!found.wants_second_look() && !found.is_empty());
         let head = "\nNot served; a node's /readyz?verbose says why:\n";
         assert_eq!(found.text(), format!("{head}pair-1 is recovering\n"));
         let last = u32::try_from(PAIRS_MAX).unwrap() + 1;

@@ -51,7 +51,7 @@ const LOOKS_APART: Duration = Duration::from_secs(1);
 /// Every node's answer, and the pairs that are not served. Where that is not sure, all are asked once more.
 fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, UnservedPairs)> {
     let (asked, first) = ask_once(arguments)?;
-    if !first.has_missing() {
+    if !first.wants_second_look() {
         return Ok((asked, first));
     }
     thread::sleep(LOOKS_APART);
