@@ -146,10 +146,40 @@ pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bo
     Ok(true)
 }
 
-/// What an operator is to know all the time of a fabric that is reached from elsewhere.
-pub(crate) fn network_warnings(settings: &Settings, beyond_loopback: bool) -> Vec<String> {
+/// What an operator is to know all the time of a fabric that is reached from elsewhere, and of names by which
+/// the fabric and HTTP are not. They listen at these addresses.
+pub(crate) fn network_warnings(
+    settings: &Settings,
+    (listen, beyond_loopback): (SocketAddr, bool),
+    http: SocketAddr,
+) -> Vec<String> {
     let why = fabric_is_protected(settings).err().filter(|_| beyond_loopback);
-    why.map(|why| format!("{OPEN_WORDS}: {why}")).into_iter().collect()
+    let open = why.map(|why| format!("{OPEN_WORDS}: {why}"));
+    let fabric = loopback_name(settings, (LISTEN, ADVERTISE), listen);
+    let http = loopback_name(settings, (HTTP, ADVERTISE_HTTP), http);
+    open.into_iter().chain(fabric).chain(http).collect()
+}
+
+/// What is said of a name that leads to loopback on this host, and that others are told: Debian's /etc/hosts
+/// has the host's own name so. Where another name is told than the one that is listened on, something else
+/// may answer there and pass on to the node.
+fn loopback_name(
+    settings: &Settings,
+    (listen, advertise): (&str, &str),
+    listening: SocketAddr,
+) -> Option<String> {
+    let told = advertised_or_named(settings, advertise, listen).ok()??; // one that is wrong is refused
+    let listened = Advertised::read(settings.text(listen))?;
+    let (host, ip) = (&told.host, listening.ip().to_canonical());
+    let is_own = told.ip().is_none() && host.eq_ignore_ascii_case(&listened.host);
+    let is_local = host.eq_ignore_ascii_case("localhost"); // it says so itself
+    (is_own && !is_local && ip.is_loopback()).then(|| {
+        format!(
+            "others are told `{told}` and cannot connect to it: this host knows {host} as {ip}, a loopback \
+             address, and {listen} listens there; give {host} an address that others reach in /etc/hosts, or \
+             such an address as {listen} and the name as {advertise}"
+        )
+    })
 }
 
 /// The TLS that the settings ask for, if any.
@@ -254,7 +284,9 @@ mod tests {
 
     #[test]
     fn network_that_is_open_is_warned_of_unless_it_is_loopback_or_protected() {
-        let warned = |values: &[(&str, &str)], beyond| network_warnings(&settings(values), beyond);
+        let (listen, http) = ("192.0.2.1:7000".parse().unwrap(), "127.0.0.1:7080".parse().unwrap());
+        let warned =
+            |values: &[(&str, &str)], beyond| network_warnings(&settings(values), (listen, beyond), http);
         let (insecure, tls, tokens) =
             ((INSECURE, "true"), (TLS_CERTIFICATE_FILE, "node.crt"), (TOKENS_FILE, "tokens"));
         assert_eq!(warned(&[insecure], true), [format!("{OPEN_WORDS}: {WITHOUT_TLS}")]);
@@ -262,6 +294,36 @@ mod tests {
         assert_eq!(warned(&[insecure, tls], true), [format!("{OPEN_WORDS}: {WITHOUT_TOKENS}")]);
         assert!(warned(&[insecure], false).is_empty());
         assert!(warned(&[insecure, tls, tokens], true).is_empty());
+    }
+
+    /// Other nodes were told a name at which the node listened for itself alone, and it said nothing.
+    #[test]
+    fn name_that_others_are_told_and_that_is_loopback_here_is_warned_of() {
+        let warned = |values: &[(&str, &str)], listen: &str, http: &str| {
+            let (listen, http) = (listen.parse().unwrap(), http.parse().unwrap());
+            network_warnings(&settings(values), (listen, false), http)
+        };
+        let (loopback, own) = (["127.0.1.1:7000", "127.0.1.1:7080"], ["192.0.2.1:7000", "192.0.2.1:7080"]);
+        let both = [(LISTEN, "host-1:7000"), (HTTP, "host-1:7080")];
+        let found = warned(&both, loopback[0], loopback[1]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        for (warning, told, next) in
+            [(&found[0], "`host-1:7000`", ADVERTISE), (&found[1], "`host-1:7080`", ADVERTISE_HTTP)]
+        {
+            assert!(warning.contains(told) && warning.contains("127.0.1.1"), "{warning}");
+            assert!(warning.contains("/etc/hosts") && warning.contains(next), "{warning}");
+        }
+        assert!(warned(&both, own[0], own[1]).is_empty(), "others reach it");
+        assert_eq!(warned(&both, loopback[0], own[1]).len(), 1);
+        let given = [(HTTP, "host-1:7080"), (ADVERTISE_HTTP, "HOST-1:80")];
+        assert_eq!(warned(&given, loopback[0], loopback[1]).len(), 1, "it is the same name");
+        for well in [
+            &[(HTTP, "localhost:7080")][..],
+            &[(HTTP, "127.0.0.1:7080")],
+            &[(HTTP, "127.0.0.1:7080"), (ADVERTISE_HTTP, "proxy.example:80")],
+        ] {
+            assert!(warned(well, loopback[0], loopback[1]).is_empty(), "{well:?}");
+        }
     }
 
     #[test]

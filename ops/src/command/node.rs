@@ -152,7 +152,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let http = address(&settings, "http_address")?;
-    let listen = listen_on(&settings, &process_warnings, supervised)?;
+    let listen = listen_on(&settings, http, &process_warnings, supervised)?;
     let (access, tls) = (Arc::new(check_http(&settings, http)?), check_tls(&settings)?);
     let folders = Folders::of_settings(&settings)?;
     refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
@@ -207,15 +207,16 @@ fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings,
 }
 
 /// Where the fabric listens, and whether that is not loopback. It is warned of a fabric that is open to its
-/// network: now, in the log, and for as long as the node lives.
+/// network, and of names that lead nobody else here: now, in the log, and for as long as the node lives.
 fn listen_on(
     settings: &Settings,
+    http: SocketAddr,
     all: &ProcessWarnings,
     supervised: bool,
 ) -> Result<(SocketAddr, bool), Failure> {
     let listen = address(settings, "listen_address")?;
     let beyond_loopback = check_fabric(settings, listen)?;
-    let warnings = network_warnings(settings, beyond_loopback);
+    let warnings = network_warnings(settings, (listen, beyond_loopback), http);
     for warning in &warnings {
         tracing::warn!("{warning}");
         if !supervised {

@@ -176,7 +176,8 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
     for (name, given) in told(resolved)? {
         check_ports(name, &given, given.port(), processes)?;
     }
-    network_warnings(resolved, beyond_loopback).iter().for_each(|warning| message::warning(warning));
+    let warnings = network_warnings(resolved, (fabric, beyond_loopback), http);
+    warnings.iter().for_each(|warning| message::warning(warning));
     Ok((fabric, http))
 }
 
