@@ -24,7 +24,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long = "peer", value_name = "HOST:PORT", value_parser = parse_peer)]
     peers: Vec<String>,
     /// A token of any role, where the cluster wants one: without it peers do not say of which cluster they
-    /// are
+    /// are. It is sent over TLS, and without that to loopback alone
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }

@@ -1,6 +1,8 @@
 //! Peers: whether this host reaches the fabric of other nodes, whether TLS comes about there, whether they
-//! are of this cluster, and how long a hello takes.
+//! are of this cluster, and how long a hello takes. Whose they are is not known before: beyond loopback none
+//! is sent a token without TLS.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +39,62 @@ struct Hello {
     took: Duration,
 }
 
+/// How a peer is talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Tls,
+    Clear,
+    /// In the clear, so without the token that was given.
+    TokenKept,
+}
+
+impl Way {
+    fn words(self) -> &'static str {
+        match self {
+            Way::Tls => "over TLS",
+            Way::Clear => "in the clear",
+            Way::TokenKept => {
+                "in the clear (the token was not sent: beyond loopback it is sent over TLS alone)"
+            }
+        }
+    }
+}
+
+/// What a peer is asked, and how.
+struct Call {
+    server: String,
+    options: ClientOptions,
+    way: Way,
+}
+
+impl Call {
+    /// Without TLS a token is sent to addresses of loopback alone, and those are not looked up again.
+    fn new(place: &str, options: &ClientOptions) -> Call {
+        let call = |way| Call { server: place.to_owned(), options: options.clone(), way };
+        if options.trust.is_some() {
+            return call(Way::Tls);
+        }
+        if options.token.is_empty() {
+            return call(Way::Clear);
+        }
+        let found: Vec<SocketAddr> = place.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        if found.is_empty() || found.iter().any(|address| !address.ip().to_canonical().is_loopback()) {
+            let mut call = call(Way::TokenKept);
+            call.options.token.clear();
+            return call;
+        }
+        let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+        Call { server: found.join(","), ..call(Way::Clear) }
+    }
+}
+
+/// What became of it.
+struct Asked<'p> {
+    place: &'p str,
+    way: Way,
+    said: Result<Hello, ClientError>,
+}
+
 /// Looks at each peer. `token` is what they are shown.
 pub(super) fn look(settings: &Settings, peers: &[String], token: Option<&str>) -> Vec<Finding> {
     if peers.is_empty() {
@@ -46,9 +104,11 @@ pub(super) fn look(settings: &Settings, peers: &[String], token: Option<&str>) -
         Ok(options) => options,
         Err(why) => return vec![Finding::bad(PEER, why, "see tls_trust_file and tls_certificate_file")],
     };
-    let way = if options.trust.is_some() { "over TLS" } else { "in the clear" };
-    let asked = peers.iter().map(|place| (place.as_str(), ask(place, &options)));
-    judge(&asked.collect::<Vec<_>>(), own_cluster(settings), way)
+    let asked = peers.iter().map(|place| {
+        let call = Call::new(place, &options);
+        Asked { place, way: call.way, said: ask(&call) }
+    });
+    judge(&asked.collect::<Vec<_>>(), own_cluster(settings))
 }
 
 /// How peers are connected to: as the settings have nodes do it.
@@ -68,12 +128,12 @@ fn options(settings: &Settings, token: Option<&str>) -> Result<ClientOptions, St
 }
 
 /// What a peer says, of several connections of which none fails.
-fn ask(place: &str, options: &ClientOptions) -> Result<Hello, ClientError> {
+fn ask(call: &Call) -> Result<Hello, ClientError> {
     let mut times = Vec::with_capacity(TRIES);
     let mut said = (NodeId(0), 0);
     for _ in 0..TRIES {
         let before = Instant::now();
-        let client = Client::connect_within(place, options.clone(), WITHIN)?;
+        let client = Client::connect_within(&call.server, call.options.clone(), WITHIN)?;
         times.push(before.elapsed());
         if let Some(server) = client.server() {
             said = (server.node, server.incarnation.cluster());
@@ -97,39 +157,46 @@ fn own_cluster(settings: &Settings) -> Option<u64> {
 }
 
 /// Of all peers. Where nobody says of which cluster they should be, the first one does.
-fn judge(asked: &[(&str, Result<Hello, ClientError>)], own: Option<u64>, way: &str) -> Vec<Finding> {
-    let first = asked.iter().find_map(|(place, said)| Some((*place, said.as_ref().ok()?.cluster)));
+fn judge(asked: &[Asked<'_>], own: Option<u64>) -> Vec<Finding> {
+    let first = asked.iter().find_map(|of| Some((of.place, of.said.as_ref().ok()?.cluster)));
     let (whose, wanted) = match (own, first) {
         (Some(own), _) => ("the coordinator's members", Some(own)),
         (None, Some((place, cluster))) => (place, Some(cluster)),
         (None, None) => ("", None),
     };
-    let of = |(place, said): &(&str, Result<Hello, ClientError>)| match said {
+    let of = |Asked { place, way, said }: &Asked<'_>| match said {
         Ok(hello) if wanted.is_some_and(|wanted| wanted != hello.cluster) => {
             let seen = format!("{place}: node {} is of another cluster than {whose}", hello.node.0);
             Finding::bad(PEER, seen, OTHER_CLUSTER)
         }
-        Ok(hello) => of_hello(place, *hello, way),
-        Err(error) => of_error(place, error),
+        Ok(hello) => of_hello(place, *hello, *way),
+        Err(error) => of_error(place, *way, error),
     };
     asked.iter().map(of).collect()
 }
 
-fn of_hello(place: &str, hello: Hello, way: &str) -> Finding {
+fn of_hello(place: &str, hello: Hello, way: Way) -> Finding {
     const NEXT: &str =
         "see to the network between the two hosts, and to how busy that one is: requests take as long";
     let Hello { node, took, .. } = hello;
     let seen = format!(
-        "{place}: node {} says hello {way}, after {} in the middle of {TRIES} tries",
+        "{place}: node {} says hello {}, after {} in the middle of {TRIES} tries",
         node.0,
+        way.words(),
         milliseconds(took)
     );
     if took > SLOW { Finding::doubtful(PEER, seen, NEXT) } else { Finding::well(PEER, seen) }
 }
 
-fn of_error(place: &str, error: &ClientError) -> Finding {
+fn of_error(place: &str, way: Way, error: &ClientError) -> Finding {
     let seen = format!("{place}: {}", with_causes(error));
     match error {
+        ClientError::Unauthorized if way == Way::TokenKept => Finding::doubtful(
+            PEER,
+            format!("{seen}; it is reached {}, and does not say of which cluster it is", way.words()),
+            "give this host a tls_trust_file if that node serves TLS; else look from that node's own host, at \
+             a loopback address",
+        ),
         ClientError::Unauthorized => Finding::doubtful(
             PEER,
             format!("{seen}; it is reached, and does not say of which cluster it is"),
@@ -189,26 +256,52 @@ mod tests {
         Ok(Hello { node: NodeId(1), cluster, took: Duration::from_millis(took_ms) })
     }
 
-    fn health(asked: &[(&str, Result<Hello, ClientError>)], own: Option<u64>) -> Vec<Health> {
-        judge(asked, own, "over TLS").iter().map(|finding| finding.health).collect()
+    fn over_tls<const N: usize>(said: [(&str, Result<Hello, ClientError>); N]) -> [Asked<'_>; N] {
+        said.map(|(place, said)| Asked { place, way: Way::Tls, said })
+    }
+
+    fn health(asked: &[Asked<'_>], own: Option<u64>) -> Vec<Health> {
+        judge(asked, own).iter().map(|finding| finding.health).collect()
+    }
+
+    /// Whoever listened at the name of a peer was sent `CELL_TOKEN`.
+    #[test]
+    fn token_is_sent_in_the_clear_to_loopback_alone_and_the_answer_says_so() {
+        let with = |token: &str| ClientOptions { token: token.into(), ..ClientOptions::default() };
+        let of = |place: &str| {
+            let Call { options, way, .. } = Call::new(place, &with("secret"));
+            (way, options.token)
+        };
+        for here in ["127.0.0.1:7000", "[::1]:7000", "[::ffff:127.0.0.1]:7000", "localhost:7000"] {
+            assert_eq!(of(here), (Way::Clear, b"secret".to_vec()), "{here}");
+        }
+        for there in ["192.0.2.1:7000", "[2001:db8::1]:7000", "0.0.0.0:7000", "nowhere.invalid:7000"] {
+            assert_eq!(of(there), (Way::TokenKept, Vec::new()), "{there}");
+        }
+        assert_eq!(Call::new("192.0.2.1:7000", &with("")).way, Way::Clear, "there is none");
+        let said = of_hello("a:1", hello(7, 1).unwrap(), Way::TokenKept);
+        assert!(said.seen.contains("says hello in the clear (the token was not sent"), "{said:?}");
+        let said = of_error("a:1", Way::TokenKept, &ClientError::Unauthorized);
+        assert!(said.seen.contains("the token was not sent"), "{said:?}");
+        assert!(said.next.is_some_and(|next| next.contains("tls_trust_file")), "{said:?}");
     }
 
     #[test]
     fn peers_are_of_the_coordinators_cluster_or_else_of_the_first_ones() {
-        let asked = [("a:1", hello(7, 1)), ("b:1", hello(8, 1)), ("c:1", hello(7, 1))];
+        let asked = over_tls([("a:1", hello(7, 1)), ("b:1", hello(8, 1)), ("c:1", hello(7, 1))]);
         assert_eq!(health(&asked, None), [Health::Well, Health::Bad, Health::Well]);
         assert_eq!(health(&asked, Some(8)), [Health::Bad, Health::Well, Health::Bad]);
-        let other = &judge(&asked, None, "over TLS")[1];
+        let other = &judge(&asked, None)[1];
         assert_eq!(other.seen, "b:1: node 1 is of another cluster than a:1");
         assert_eq!(other.next, Some(OTHER_CLUSTER));
     }
 
     #[test]
     fn peer_whose_hello_takes_its_time_is_doubtful_and_how_long_is_said() {
-        let asked = [("a:1", hello(7, 100)), ("b:1", hello(7, 101))];
+        let asked = over_tls([("a:1", hello(7, 100)), ("b:1", hello(7, 101))]);
         assert_eq!(health(&asked, None), [Health::Well, Health::Doubtful]);
         let words = "b:1: node 1 says hello over TLS, after 101.00 ms in the middle of 5 tries";
-        assert_eq!(judge(&asked, None, "over TLS")[1].seen, words);
+        assert_eq!(judge(&asked, None)[1].seen, words);
     }
 
     #[test]
@@ -241,7 +334,7 @@ mod tests {
             (ClientError::Unauthorized, Health::Doubtful, "CELL_TOKEN"),
             (ClientError::TooManyConnections { server: server(), waited_ms: 9 }, Health::Doubtful, "raise"),
         ] {
-            let finding = of_error("a:1", &error);
+            let finding = of_error("a:1", Way::Tls, &error);
             assert_eq!(finding.health, wanted, "{error}");
             assert!(finding.next.is_some_and(|next| next.contains(words)), "{finding:?}");
             assert!(finding.seen.starts_with("a:1: "), "{finding:?}");
