@@ -1,6 +1,8 @@
-//! `cell inspect`: what is on disk, without a server, and the table of a coordinator wherever that is. It
-//! writes nothing. A folder in use can be read too; then what a living node is writing shows as the log's
-//! end.
+//! `cell inspect`: what is on disk, without a server, and the table of a coordinator wherever that is. Of
+//! logs and images nothing is written, and a folder in use can be read too: what a living node is writing
+//! shows as the log's end then. No row of a table is changed. The folder of an embedded coordinator's table
+//! is opened as by that itself, so it is not read while that runs: its lock is taken, permissions are set,
+//! the room that is kept for it is made, and tables are removed that do not count any more.
 
 mod image;
 mod log;
