@@ -274,8 +274,8 @@ pub enum ControlEvent {
     },
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),
-    /// The control thread is at work: it says so about once a second, also while the coordinator does not
-    /// answer.
+    /// The control thread is at work: it says so after each thing that it has done, about once a second at
+    /// most. While the coordinator hangs one thing takes as long as its calls (`coordinator_deadline_ms`).
     Alive,
     /// What the others have, by which halves of meganodes go to other nodes; none: all stay here.
     Spread(Option<Arc<SpreadView>>),

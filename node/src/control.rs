@@ -230,19 +230,21 @@ impl Control {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.say_alive();
             let now_ns = boottime_ns();
             if now_ns >= self.driver.due_ns() {
                 self.driver.set_wall_zero_ms(wall_ms().saturating_sub(now_ns / 1_000_000));
                 let effects = self.driver.look(now_ns)?;
                 self.follow(effects);
-                self.say_alive(now_ns);
+                self.say_alive();
             }
         }
     }
 
     /// Tells the worker now and then that this thread is at work. A call for a log root that does not answer
-    /// may never come back.
-    fn say_alive(&mut self, now_ns: u64) {
+    /// may never come back, and one for a coordinator that hangs takes its whole deadline.
+    fn say_alive(&mut self) {
+        let now_ns = boottime_ns();
         if now_ns.saturating_sub(self.alive_ns) >= ALIVE_EVERY_NS {
             self.alive_ns = now_ns;
             self.to_worker.event(ControlEvent::Alive);

@@ -6,8 +6,9 @@ use cell_protocol::{ReadOnlyReason, Refusal};
 use crate::running_time::RunningTime;
 use crate::warning;
 
-/// The control thread comes back several times a second. Of one that has not for so long is told.
-const CONTROL_SILENT_NS: u64 = 10_000_000_000;
+/// The control thread comes back several times a second. While the coordinator hangs it does so after a few
+/// calls, of which each takes up to 10 s. Of one that has not for so long is told.
+const CONTROL_SILENT_NS: u64 = 30_000_000_000;
 /// That clients were refused is told for so long.
 const REFUSED_SHOWN_NS: u64 = 60_000_000_000;
 
@@ -77,11 +78,11 @@ mod tests {
         tick_on(&mut health, 0..20);
         assert!(warnings(&health, 0).is_empty(), "it has not said yet that it is there");
         health.on_control();
-        tick_on(&mut health, 20..29);
+        tick_on(&mut health, 20..49);
         assert!(warnings(&health, 0).is_empty());
-        tick_on(&mut health, 29..35);
+        tick_on(&mut health, 49..55);
         let said = warnings(&health, 0);
-        assert!(said.len() == 1 && said[0].contains("for 15 s"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("for 35 s"), "{said:?}");
         health.on_control();
         assert!(warnings(&health, 0).is_empty());
         // The whole process was stopped.

@@ -65,7 +65,7 @@ pub(crate) fn of_control(silent_ns: u64) -> String {
     let seconds = silent_ns / 1_000_000_000;
     format!(
         "its control thread has not come back for {seconds} s: it takes nothing over, and what it says of \
-         the cluster is of then; see whether the disk of its logs answers"
+         the cluster is of then; see whether the disk of its logs or its coordinator answers"
     )
 }
 

@@ -305,7 +305,7 @@ fn control_thread_that_does_not_come_back_is_warned_of() {
     let silent = |pair: &Pair| warnings_of(pair, "its control thread has not come back");
     let alive = || vec![WorkerInput::Control(ControlEvent::Alive)];
     let _ = pair.turn(alive());
-    pair.turn_for(9_000 * MS);
+    pair.turn_for(29_000 * MS);
     assert_eq!(silent(&pair), 0);
     pair.turn_for(2_000 * MS);
     assert_eq!(silent(&pair), 1);
