@@ -96,7 +96,7 @@ impl Session {
 
     /// The question for a session will not be answered.
     pub(crate) fn opening_lost(&mut self) {
-        self.is_opening = false;
+        (self.is_opening, self.refused) = (false, None);
     }
 
     /// A connection is lost, and with it the question for a session, if it was asked there.
@@ -104,6 +104,10 @@ impl Session {
         self.is_opening &= !asked;
         if link == self.home {
             self.is_passed_over = asked && matches!(why, AttemptError::PassedOver { .. });
+            // A node that is there and silent may be so because of its coordinator.
+            if matches!(why, AttemptError::Closed(_)) {
+                self.refused = None;
+            }
         }
     }
 
@@ -224,6 +228,8 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cell_fabric::CloseReason;
+    use cell_protocol::Refusal;
     use proptest::prelude::*;
 
     #[test]
@@ -256,6 +262,26 @@ mod tests {
         session.ended(SessionId(2));
         assert_eq!(session.floor(SessionId(2)).0, 1);
         assert!(session.begin_opening(LinkId(1), 0));
+    }
+
+    /// Who had been refused by a node that died then was told at the deadline of the coordinator.
+    #[test]
+    fn refusal_is_why_writes_wait_until_its_connection_is_closed() {
+        let (backoff, mut random) = (Backoff::new(1, 1), Random::new(1));
+        let refused = AttemptError::Refused(Refusal::CoordinatorAway);
+        let closed = AttemptError::Closed(CloseReason::PeerClosed);
+        let mut session = Session::default();
+        session.wait(5);
+        assert!(session.begin_opening(LinkId(1), 0));
+        session.opening_refused(refused, 0, &backoff, &mut random);
+        session.on_connection_lost(LinkId(2), false, closed);
+        session.on_connection_lost(LinkId(1), false, AttemptError::Silent { silence_ms: 1 });
+        assert_eq!(session.failure(), Some(refused));
+        session.on_connection_lost(LinkId(1), false, closed);
+        assert_eq!(session.failure(), None);
+        session.opening_refused(refused, 0, &backoff, &mut random);
+        session.opening_lost();
+        assert_eq!(session.failure(), None);
     }
 
     /// A repeat of a write of a session that has ended: the next one's floor would turn it away where it was
