@@ -63,8 +63,8 @@ wire_enum! {
         VersionUnsupported = 15,
         /// The token is missing, wrong or lacks the role. Not done. Do not repeat without another token.
         Unauthorized = 16,
-        /// The node's coordinator, which opens the sessions, does not answer it. Not done. Try again after a
-        /// while, longer each time. Who has a session goes on.
+        /// The node's coordinator, which opens the sessions, does not answer it, or takes no more
+        /// connections. Not done. Try again after a while, longer each time. Who has a session goes on.
         CoordinatorAway = 17,
     }
 }
@@ -166,7 +166,10 @@ pub enum Refusal {
     #[error("the token is missing, wrong or lacks the role")]
     Unauthorized,
     /// [`StatusCode::CoordinatorAway`]
-    #[error("the coordinator of the node does not answer, and without it no session is opened")]
+    #[error(
+        "the coordinator of the node is not reached, or takes no more connections, and without it no session \
+         is opened"
+    )]
     CoordinatorAway,
 }
 
