@@ -59,9 +59,10 @@ impl Errno {
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Errno::ESTALE {
-            // The system's words, "stale file handle", say nothing of what happened, and what to do.
-            let words = "the log root is not the one that was opened: it was unmounted, or another one is in \
-                         its place; mount the cluster's again";
+            // The system's words say nothing of what may have happened, and of what to do. NFS says so, too,
+            // of a file that somebody else has removed.
+            let words = "stale file handle: the log root may have been unmounted, or have another one in its \
+                         place; see that the cluster's is mounted";
             return write!(f, "{words} (os error {})", self.0);
         }
         std::io::Error::from_raw_os_error(self.0).fmt(f)

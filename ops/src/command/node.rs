@@ -619,7 +619,7 @@ mod tests {
         let failed = WalError::Poisoned { segment, offset: 0, errno: Errno::ESTALE };
         let failure = explain(NodeError::Recovery(RecoveryError::Log(failed)));
         assert_eq!(failure.exit, Exit::Error);
-        let words = "the log root is not the one that was opened";
+        let words = "the log root may have been unmounted";
         assert!(failure.what.contains(words), "{}", failure.what);
         let missing = WalError::SegmentMissing { segment };
         let failure = explain(NodeError::Recovery(RecoveryError::Log(missing)));
