@@ -16,7 +16,9 @@
 //!   something begins to grow there (a segment, a folder, an image, a takeover), not for each write.
 //! - The descriptor of a file system that has died (a FUSE process that ended) fails for ever, also once it
 //!   is mounted anew. So a check that finds the log root at its path goes on with what it has found there,
-//!   and an error that such a file system gives is followed by a check.
+//!   and an error that such a file system gives is followed by a check. Without an id nothing tells what is
+//!   found from the folder below the mount point: then the descriptor stays, until the process is started
+//!   again.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
