@@ -257,7 +257,8 @@ impl Drains {
         Err(attempts.given_up("the drains"))
     }
 
-    /// Wants these nodes emptied no more, all or none; of removed ones, that they may join again.
+    /// Wants these nodes emptied no more, all or none; of removed ones, that they may join again. Those of
+    /// them that have never gone have joined: that is noted again.
     ///
     /// # Errors
     /// [`NodeRefusal::NotDraining`], [`NodeRefusal::Changed`].
@@ -279,8 +280,16 @@ impl Drains {
             if let Some(&node) = nodes.iter().find(|node| found.of(**node).is_none()) {
                 return Err(NodeRefusal::NotDraining { node }.into());
             }
-            let change =
+            let mut change =
                 rows.iter().fold(found.change(), |change, row| change.delete(DrainRow::key(row.node)));
+            let is_removed = |node: NodeId| rows.iter().any(|row| row.removed && row.node == node);
+            if rows.iter().any(|row| row.removed) {
+                let members = Members::new(self.coordinator.clone()).list()?;
+                for member in MemberRow::present_rows(&members).filter(|member| is_removed(member.node)) {
+                    let joined = JoinedRow { node: member.node, incarnation: member.incarnation };
+                    change = change.put(JoinedRow::key(member.node), text(&joined));
+                }
+            }
             if self.apply(change, attempts)? {
                 return Ok(rows);
             }

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterTerms, Coordinator, DrainAuthor, DrainPlanned, Drains, Fault, Joining, LeaseTerms,
-    MemberRow, Members, MoveRefusal, Moves, NewPair, NodeRefusal, PairGeometry, ServingAddress, Sim, SimLink,
-    Table, Transaction, Watch,
+    ClusterError, ClusterTerms, Coordinator, DrainAuthor, DrainPlanned, Drains, Fault, JoinedNodes,
+    JoinedRow, Joining, LeaseTerms, MemberRow, Members, MoveRefusal, Moves, NewPair, NodeRefusal,
+    PairGeometry, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -264,6 +264,24 @@ fn node_is_removed_when_it_has_nothing_and_does_not_run_or_drains() {
     assert!(matches!(refusal(drains.begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Removed { .. }));
     drains.end(&[NodeId(2)]).unwrap();
     join(&link, 2).unwrap();
+}
+
+/// It was known to nobody once it was lost and the others were restarted.
+#[test]
+fn node_that_lives_when_its_removal_is_taken_back_has_joined() {
+    let (sim, link, drains, leases) = cluster(3);
+    let joined = JoinedNodes::new(Arc::new(link));
+    for node in [NodeId(1), NodeId(2)] {
+        drains.begin(&[node], &AUTHOR).unwrap();
+        drains.remove(node, &AUTHOR).unwrap();
+        assert!(!joined.has(node).unwrap());
+    }
+    drains.end(&[NodeId(1)]).unwrap();
+    let row = JoinedRow { node: NodeId(1), incarnation: leases[1] };
+    assert!(joined.list().unwrap().contains(&row));
+    sim.advance(2 * LEASE_MS * MS);
+    drains.end(&[NodeId(2)]).unwrap();
+    assert!(!joined.has(NodeId(2)).unwrap(), "it has gone, and may join");
 }
 
 /// It was said that others kept changing the drains, and a node that was to drain was said not to be there.
