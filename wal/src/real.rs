@@ -304,7 +304,7 @@ impl Storage for RealStorage {
 
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
         let synced = self.within(|root| {
-            let opened = openat(root, entry(folder), FOLDER, Mode::empty())?;
+            let opened = retry_on_intr(|| openat(root, entry(folder), FOLDER, Mode::empty()))?;
             retry_on_intr(|| rustix::fs::fsync(&opened))
         });
         synced.map_err(|errno| StorageError::new(DiskOperation::SyncFolder, folder, errno))
