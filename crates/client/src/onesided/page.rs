@@ -83,8 +83,10 @@ impl PagePlan {
         let fence = range.next_fence(leaf).filter(|_| !ends_here);
         for step in 0..inside.len() {
             let at = if scan.reverse { inside.end - 1 - step } else { inside.start + step };
-            if !self.push(leaf.key(at), leaf.entry(at), scan.keys_only) {
-                self.resume = Some(leaf.key(at).to_vec());
+            if !self.push(leaf, at, scan.keys_only) {
+                let mut resume = Vec::new();
+                leaf.append_key(at, &mut resume);
+                self.resume = Some(resume);
                 return PageProgress::Complete;
             }
         }
@@ -92,12 +94,14 @@ impl PagePlan {
         if self.fence.is_some() { PageProgress::NextLeaf } else { PageProgress::Complete }
     }
 
-    /// Plans an entry; false if the page is full.
-    fn push(&mut self, key: &[u8], entry: LeafEntry, keys_only: bool) -> bool {
+    /// Plans an entry of a leaf, whose key is decoded straight to the page's keys; false if the page is full.
+    fn push(&mut self, leaf: &LeafSnapshot, at: usize, keys_only: bool) -> bool {
+        let entry = leaf.entry(at);
         let len = value_len(&entry).map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
-        let Some(fits) = self.room.admit(key.len(), if keys_only { 0 } else { len }) else { return false };
+        let room = self.room.admit(leaf.key_len(at), if keys_only { 0 } else { len });
+        let Some(fits) = room else { return false };
         let begin = self.keys.len();
-        self.keys.extend_from_slice(key);
+        leaf.append_key(at, &mut self.keys);
         self.entries.push(PageEntry { key: begin..self.keys.len(), entry, inline: fits && !keys_only });
         true
     }
