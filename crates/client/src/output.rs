@@ -242,6 +242,17 @@ impl ScanPage {
         self.entries.push(KeptEntry { key, version: entry.version, value });
     }
 
+    /// An empty page that nothing follows over bytes that it takes over, with room for so many entries: see
+    /// [`ScanPage::push_kept`].
+    pub(crate) fn over(bytes: Vec<u8>, entries: usize) -> ScanPage {
+        ScanPage { entries: Vec::with_capacity(entries), bytes, resume: ops::Bound::Unbounded, pair: None }
+    }
+
+    /// Adds the next entry, whose key and value stand in the page's bytes already.
+    pub(crate) fn push_kept(&mut self, key: Range<usize>, version: Version, value: Range<usize>) {
+        self.entries.push(KeptEntry { key, version, value: KeptEntryValue::Inline(value) });
+    }
+
     /// The page with its end: where the scan goes on, or unbounded.
     pub(crate) fn ending(mut self, resume: Bound<'_>) -> ScanPage {
         self.resume = match resume {

@@ -7,6 +7,7 @@
 mod confirm;
 mod extents;
 mod in_place;
+mod leaves;
 mod request;
 mod touched;
 
@@ -17,7 +18,7 @@ use cell_tree::{LeafEntry, LeafSnapshot, SearchResult, Slot};
 
 use super::context::{AskServer, ReadContext};
 use super::fetch::{Fetch, Fetched, value_len};
-use super::page::{PagePlan, PageProgress};
+use super::page::PagePlan;
 use super::place::PairAt;
 use super::reads::ReadOwner;
 use super::regions::{NodeLocation, Regions};
@@ -108,6 +109,15 @@ struct HeaderRead {
     lookup: usize,
 }
 
+/// A leaf whose entries are in a scan's page, and whose values are still to be taken. The operation depends on
+/// its pair already.
+#[derive(Clone, Copy, Debug)]
+struct PlannedLeaf {
+    at: NodeLocation,
+    /// The first of the page's entries that is not of this leaf or of one before it.
+    end: usize,
+}
+
 /// An operation; its memory is used again and again.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOperation {
@@ -132,6 +142,8 @@ pub(crate) struct ReadOperation {
     pub(crate) needs: Vec<(PairAt, Csn)>,
     pub(crate) page: PagePlan,
     leaf: LeafSnapshot,
+    /// Leaves of the page whose values are still to be taken.
+    planned: Vec<PlannedLeaf>,
     /// Where its scan read a leaf last.
     scanned_slot: Option<Slot>,
     /// Before the first of its reads.
@@ -213,6 +225,7 @@ impl ReadOperation {
         self.bytes.clear();
         self.needs.clear();
         self.headers.clear();
+        self.planned.clear();
         self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
         self.scanned_slot = None;
         self.started_ns = now_ns;
@@ -302,6 +315,7 @@ impl ReadOperation {
                 if pointer.is_some() {
                     context.count(at.pair, |counts| &mut counts.cache_misses);
                 }
+                self.take_planned(slot, context)?; // first what is mapped: a read takes its time
                 let owner = self.owner(slot, lookup, 0);
                 return self.post(at.pair, context.regions.node_read(&at), owner, context);
             };
@@ -466,42 +480,6 @@ impl ReadOperation {
             ReadKind::Get | ReadKind::Scan => true,
         };
         self.fetch(slot, lookup, at, entry, whole, context)
-    }
-
-    /// A leaf of a scan is here: plans its entries, takes or asks for their extents, and goes on to the next
-    /// leaf; true if there is one that is wanted.
-    fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<bool, AskServer> {
-        let Some(at) = self.lookups[0].walk.location().copied() else { return Err(AskServer) };
-        if self.scanned_slot.replace(at.slot) != Some(at.slot) {
-            context.note_read(at.pair, at.slot);
-        }
-        self.depend_on(at.pair, self.leaf.csn_removed());
-        let planned = self.page.entries.len();
-        let scan = self.request.scan();
-        let (progress, reverse) = (self.page.take(&scan, &self.leaf), scan.reverse);
-        let next = (progress == PageProgress::NextLeaf && !reverse).then(|| self.leaf.right());
-        context.regions.prefetch_ahead(at.pair, &self.page.entries[planned..], next);
-        for index in planned..self.page.entries.len() {
-            let (entry, inline) = (self.page.entries[index].entry, self.page.entries[index].inline);
-            let lookup = self.lookups_used;
-            self.add_lookup(KeySpan::default());
-            if inline && self.is_fetched_in_place(lookup, at.pair, &entry, context) {
-                continue;
-            }
-            self.lookups_open += 1;
-            self.fetch(slot, lookup, at, entry, inline, context)?;
-        }
-        if progress == PageProgress::Complete {
-            self.lookups[0].stage = LookupStage::Ended;
-            self.close_lookup(slot, context)?;
-            return Ok(false);
-        }
-        let goes_right =
-            next.is_some_and(|right| self.lookups[0].walk.begin_right_of(&at, right, &context.regions));
-        if !goes_right {
-            self.go_to_root(0, context)?;
-        }
-        Ok(true)
     }
 
     fn end_lookup(

@@ -19,12 +19,21 @@ pub(crate) struct PageEntry {
     pub(crate) inline: bool,
 }
 
+impl PageEntry {
+    /// Where its key stands in a buffer that has the page's keys from `begin` on.
+    pub(crate) fn key_from(&self, begin: usize) -> Range<usize> {
+        begin + self.key.start..begin + self.key.end
+    }
+}
+
 /// A page that is being planned.
 #[derive(Debug)]
 pub(crate) struct PagePlan {
     /// Leaf by leaf, in the order of the scan.
     pub(crate) entries: Vec<PageEntry>,
     pub(crate) keys: Vec<u8>,
+    /// Bytes of the values that go into the page.
+    value_bytes: usize,
     /// Where the scan goes on, if the page does not end the range.
     pub(crate) resume: Option<Vec<u8>>,
     /// The fence at which the next leaf begins, or ends when reverse.
@@ -35,7 +44,8 @@ pub(crate) struct PagePlan {
 impl Default for PagePlan {
     fn default() -> PagePlan {
         let room = PageRoom::new(0, 0);
-        PagePlan { entries: Vec::new(), keys: Vec::new(), resume: None, fence: None, room }
+        let (entries, keys) = (Vec::new(), Vec::new());
+        PagePlan { entries, keys, value_bytes: 0, resume: None, fence: None, room }
     }
 }
 
@@ -53,6 +63,7 @@ impl PagePlan {
     pub(crate) fn begin(&mut self, scan: &Scan<'_>, entries_max: u32) {
         self.entries.clear();
         self.keys.clear();
+        self.value_bytes = 0;
         self.resume = None;
         self.fence = None;
         let limit = if scan.limit_entries == 0 { entries_max } else { scan.limit_entries.min(entries_max) };
@@ -102,8 +113,15 @@ impl PagePlan {
         let Some(fits) = room else { return false };
         let begin = self.keys.len();
         leaf.append_key(at, &mut self.keys);
-        self.entries.push(PageEntry { key: begin..self.keys.len(), entry, inline: fits && !keys_only });
+        let inline = fits && !keys_only;
+        self.value_bytes += if inline { len } else { 0 };
+        self.entries.push(PageEntry { key: begin..self.keys.len(), entry, inline });
         true
+    }
+
+    /// Bytes of all that is planned so far: keys, values that go into the page, and where it goes on.
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.len() + self.value_bytes + self.resume.as_ref().map_or(0, Vec::len)
     }
 
     /// An entry's key.

@@ -203,6 +203,11 @@ impl Regions {
         self.first_pair().is_some_and(|first| first.mapped.is_some())
     }
 
+    /// Whether a pair's memory is mapped.
+    pub(crate) fn is_mapped(&self, at: PairAt) -> bool {
+        self.pair(at).mapped.is_some()
+    }
+
     #[inline]
     pub(crate) fn pair(&self, at: PairAt) -> &PairRow {
         &self.places[usize::from(at)]

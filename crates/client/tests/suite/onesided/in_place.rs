@@ -284,6 +284,28 @@ fn scans_are_answered_in_place_as_the_model_has_them() {
     assert!(harness.asked.is_empty(), "the server was asked {:?}", harness.asked);
 }
 
+/// A page whose leaves are in a pair that is mapped and in one that is not: the values of the first are taken
+/// before the first read of the second is posted, and each entry has its own.
+#[test]
+fn scan_over_mapped_memory_and_other_has_every_entry_once() {
+    let mut owner = routed_owner();
+    owner.map_pair(0);
+    let mut harness = filled(ReadHarness::with(options(), owner, true), 300);
+    assert_eq!(harness.get(&key(1)), Some(value(1)), "by reads, which is when regions are mapped");
+    let (from, to) = (key(20), key(180));
+    for reverse in [false, true] {
+        let scan =
+            Scan { start: Bound::Included(&from), end: Bound::Excluded(&to), reverse, ..Scan::default() };
+        let before = harness.counters();
+        assert_eq!(scan_all(&mut harness, scan), model(&harness, &scan), "{scan:?}");
+        let after = harness.counters();
+        let reads = after.reads - before.reads;
+        assert!((80..150).contains(&reads), "{reads}: of the second pair's nodes and values alone");
+        assert_eq!(after.in_place, before.in_place);
+    }
+    assert!(harness.asked.is_empty(), "the server was asked {:?}", harness.asked);
+}
+
 /// Registrations that have ended are no memory to look at.
 #[test]
 fn scan_of_regions_whose_registration_ended_is_the_servers() {

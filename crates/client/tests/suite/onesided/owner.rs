@@ -276,11 +276,15 @@ impl Owner {
 
     /// Lets clients map every pair's regions.
     pub(crate) fn map(&mut self) {
-        for owned in &mut self.pairs {
-            let map = |region: &Region, ended| MappedRegion::local(region.clone(), Arc::clone(ended));
-            let [node, extent] = &owned.ended;
-            owned.mapped = Some([map(&owned.source.node, node), map(&owned.source.extent, extent)]);
-        }
+        (0..self.pairs.len()).for_each(|pair| self.map_pair(pair));
+    }
+
+    /// Lets clients map one pair's regions.
+    pub(crate) fn map_pair(&mut self, pair: usize) {
+        let owned = &mut self.pairs[pair];
+        let map = |region: &Region, ended| MappedRegion::local(region.clone(), Arc::clone(ended));
+        let [node, extent] = &owned.ended;
+        owned.mapped = Some([map(&owned.source.node, node), map(&owned.source.extent, extent)]);
     }
 
     /// Registers every pair's regions at a real endpoint.
