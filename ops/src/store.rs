@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
-    OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
+    OneSidedCounters, Operation, Scan, ScanEntry, ScanPage, ScanRange, SelectorReport, Ticket, TreeShape,
 };
 use cell_fabric::{Address, CloseReason, HelloRefusal, TlsError, TlsFailure, TlsTrust};
 use cell_protocol::{Condition, ReadOnlyReason, Refusal, TableRow};
@@ -166,6 +166,11 @@ impl Store {
             count += 1;
         }
         Ok(count)
+    }
+
+    /// One page of a range.
+    pub(crate) fn scan_page(&mut self, scan: Scan<'_>) -> anyhow::Result<ScanPage> {
+        self.client.scan_page(scan).map_err(|error| self.failure(&error))
     }
 
     /// Where nodes are, as the region table says: once for each pair, or once without one.

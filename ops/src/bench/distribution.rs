@@ -13,12 +13,6 @@ use crate::output::number::real;
 /// YCSB's constant: how uneven the popularity is.
 pub(crate) const THETA: f64 = 0.99;
 
-/// A rank from 1, the most popular, to `count`.
-fn rank(random: &mut impl Rng, count: u64) -> u64 {
-    let zipf = Zipf::new(real(count), THETA).expect("some records, and a constant");
-    whole(zipf.sample(random)).clamp(1, count)
-}
-
 /// The whole part of a number that is not negative.
 #[allow(
     clippy::cast_possible_truncation,
@@ -46,14 +40,37 @@ pub(crate) enum Pick {
     Latest,
 }
 
-impl Pick {
+/// Picks records in one way, draw by draw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Picker {
+    pick: Pick,
+    /// What draws of a rank go by, and the number of records that it is for: it costs a power to make.
+    zipf: Option<(u64, Zipf<f64>)>,
+}
+
+impl Picker {
+    /// Picks so.
+    pub(crate) fn new(pick: Pick) -> Picker {
+        Picker { pick, zipf: None }
+    }
+
     /// A record number below `count`, the number of records there are now.
-    pub(crate) fn next(self, random: &mut impl Rng, count: u64) -> u64 {
-        match self {
+    pub(crate) fn next(&mut self, random: &mut impl Rng, count: u64) -> u64 {
+        match self.pick {
             Pick::Uniform => random.random_range(0..count),
-            Pick::Zipfian => fnv64(rank(random, count)) % count,
-            Pick::Latest => count - rank(random, count),
+            Pick::Zipfian => fnv64(self.rank(random, count)) % count,
+            Pick::Latest => count - self.rank(random, count),
         }
+    }
+
+    /// A rank from 1, the most popular, to `count`.
+    fn rank(&mut self, random: &mut impl Rng, count: u64) -> u64 {
+        let zipf = match self.zipf {
+            Some((known, zipf)) if known == count => zipf,
+            _ => Zipf::new(real(count), THETA).expect("some records, and a constant"),
+        };
+        self.zipf = Some((count, zipf));
+        whole(zipf.sample(random)).clamp(1, count)
     }
 }
 
@@ -65,10 +82,10 @@ mod tests {
     use super::*;
 
     fn frequencies(count: u64, draws: u32) -> Vec<f64> {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let (mut random, mut picker) = (Xoshiro256PlusPlus::seed_from_u64(1), Picker::new(Pick::Zipfian));
         let mut seen = vec![0.0; usize::try_from(count).unwrap()];
         for _ in 0..draws {
-            seen[usize::try_from(rank(&mut random, count) - 1).unwrap()] += 1.0 / f64::from(draws);
+            seen[usize::try_from(picker.rank(&mut random, count) - 1).unwrap()] += 1.0 / f64::from(draws);
         }
         seen
     }
@@ -90,18 +107,34 @@ mod tests {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         for count in [1, 2, 3, 50] {
             for pick in [Pick::Uniform, Pick::Zipfian, Pick::Latest] {
-                assert!((0..2000).all(|_| pick.next(&mut random, count) < count), "{pick:?}");
+                let mut picker = Picker::new(pick);
+                assert!((0..2000).all(|_| picker.next(&mut random, count) < count), "{pick:?}");
             }
         }
-        let newest = (0..1000).filter(|_| Pick::Latest.next(&mut random, 100) >= 90).count();
+        let mut latest = Picker::new(Pick::Latest);
+        let newest = (0..1000).filter(|_| latest.next(&mut random, 100) >= 90).count();
         assert!(newest > 400, "{newest}");
+    }
+
+    /// While records are inserted their number changes now and then.
+    #[test]
+    fn next_of_a_picker_that_has_drawn_is_that_of_a_new_one() {
+        for pick in [Pick::Uniform, Pick::Zipfian, Pick::Latest] {
+            let [mut random, mut other] = [5, 5].map(Xoshiro256PlusPlus::seed_from_u64);
+            let mut picker = Picker::new(pick);
+            for count in [1000, 1000, 1001, 7, 1000, 1 << 40, 1 << 40] {
+                let anew = Picker::new(pick).next(&mut other, count);
+                assert_eq!(picker.next(&mut random, count), anew, "{pick:?} of {count}");
+            }
+        }
     }
 
     #[test]
     fn next_of_one_seed_repeats_and_of_another_differs() {
         let draw = |seed| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            (0..8).map(|_| Pick::Zipfian.next(&mut random, 1 << 40)).collect::<Vec<_>>()
+            let mut picker = Picker::new(Pick::Zipfian);
+            (0..8).map(|_| picker.next(&mut random, 1 << 40)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));

@@ -1,21 +1,29 @@
 //! One thread of a workload: a client of its own, some operations in flight, each timed from its start to its
-//! end.
+//! end. Where one is in flight, which begins when the one before has ended, it is done by the call of a
+//! program that waits for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cell_client::{ClientError, Condition, Operation, Output, Ticket};
 use cell_protocol::{Bound, Scan};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::distribution::Pick;
+use super::distribution::{Pick, Picker};
 use super::report::PhaseResult;
 use super::workload::{Kind, SCAN_RECORDS_MAX, Workload, fill_value, key};
 use crate::load::acknowledged::LineSet;
 use crate::store::Store;
+
+/// A thread takes over one in so many of the operations that are left at a time, up to so many, and as many
+/// have ended when it says so: a word that all threads write at each operation would be waited for at each.
+const PART: u64 = 64;
+const TOGETHER_MAX: u64 = 64;
+/// Operations that have ended are told of after so long, however few they are.
+const TELL_AFTER: Duration = Duration::from_millis(10);
 
 /// What the threads of a run share.
 pub(crate) struct Shared {
@@ -50,12 +58,12 @@ impl Shared {
         self.next_record.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
-            && self
-                .left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                .is_ok()
+    /// Takes over some of the operations that are left; none if there are none.
+    fn take_some(&self) -> u64 {
+        let part = |left: u64| (left / PART).clamp(1, TOGETHER_MAX);
+        let rest = |left: u64| left.checked_sub(part(left));
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        taken.map_or(0, part)
     }
 
     /// Record numbers are lines of the set, from 1.
@@ -63,6 +71,34 @@ impl Shared {
         let mut inserted = self.inserted.lock().unwrap_or_else(PoisonError::into_inner);
         inserted.insert(record + 1);
         self.there.store(inserted.contiguous(), Ordering::Relaxed);
+    }
+}
+
+/// A thread's operations that have ended, on their way to [`Shared::done`].
+struct Ended<'a> {
+    done: &'a AtomicU64,
+    count: u64,
+    told: Instant,
+}
+
+impl Ended<'_> {
+    /// One more has ended, at this time.
+    fn add(&mut self, at: Instant) {
+        self.count += 1;
+        if self.count >= TOGETHER_MAX || at.saturating_duration_since(self.told) >= TELL_AFTER {
+            self.tell();
+            self.told = at;
+        }
+    }
+
+    fn tell(&mut self) {
+        self.done.fetch_add(std::mem::take(&mut self.count), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.tell();
     }
 }
 
@@ -89,10 +125,15 @@ pub(crate) struct Thread<'a> {
     store: Store,
     shared: &'a Shared,
     workload: Workload,
-    pick: Pick,
+    picker: Picker,
     random: Xoshiro256PlusPlus,
     value: Vec<u8>,
     in_flight: HashMap<Ticket, InFlight>,
+    /// Operations that it has taken over and not started.
+    taken: u64,
+    /// When an operation ended whose place no other one has taken.
+    place_free: Option<Instant>,
+    ended: Ended<'a>,
     phase: PhaseResult,
 }
 
@@ -110,26 +151,105 @@ impl<'a> Thread<'a> {
             store,
             shared,
             workload,
-            pick,
+            picker: Picker::new(pick),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             value: vec![0; value_bytes],
             in_flight: HashMap::new(),
+            taken: 0,
+            place_free: None,
+            ended: Ended { done: &shared.done, count: 0, told: Instant::now() },
             phase: PhaseResult::default(),
         }
     }
 
     /// Runs operations of the workload until none are left.
     pub(crate) fn run(mut self, depth: usize) -> anyhow::Result<PhaseResult> {
+        if depth == 1 {
+            self.run_one_by_one()?;
+        } else {
+            self.run_in_flight(depth)?;
+        }
+        self.phase.one_sided = self.store.one_sided_counters();
+        self.phase.selectors.extend(self.store.selector_report());
+        Ok(self.phase)
+    }
+
+    fn run_in_flight(&mut self, depth: usize) -> anyhow::Result<()> {
         loop {
-            while self.in_flight.len() < depth && self.shared.take() {
+            while self.in_flight.len() < depth && self.takes_one() {
                 self.start_next()?;
             }
             if self.in_flight.is_empty() {
-                self.phase.one_sided = self.store.one_sided_counters();
-                self.phase.selectors.extend(self.store.selector_report());
-                return Ok(self.phase);
+                return Ok(());
             }
             self.end_one()?;
+        }
+    }
+
+    /// One operation begins when the one before has ended, so the clock is read once for each.
+    fn run_one_by_one(&mut self) -> anyhow::Result<()> {
+        let mut started = Instant::now();
+        while self.takes_one() {
+            let kind = self.workload.next(&mut self.random);
+            let missed = self.do_one(kind)?;
+            let ended = Instant::now();
+            self.finish(kind, started, ended, missed);
+            started = ended;
+        }
+        Ok(())
+    }
+
+    /// Whether there is one more operation to be started.
+    fn takes_one(&mut self) -> bool {
+        if self.shared.stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.taken == 0 {
+            self.taken = self.shared.take_some();
+        }
+        let takes = self.taken > 0;
+        self.taken -= u64::from(takes);
+        takes
+    }
+
+    /// Does an operation and waits for its end; whether it was answered otherwise than hoped. What is drawn is
+    /// what [`Thread::start_next`] draws.
+    fn do_one(&mut self, kind: Kind) -> anyhow::Result<bool> {
+        if kind == Kind::Insert {
+            let record = self.shared.next_record.fetch_add(1, Ordering::Relaxed);
+            self.put_and_wait(&key(record), Condition::Always)?;
+            self.shared.record_inserted(record);
+            return Ok(false);
+        }
+        let there = self.shared.there.load(Ordering::Relaxed);
+        let key = key(self.picker.next(&mut self.random, there));
+        match kind {
+            Kind::Update => self.put_and_wait(&key, Condition::Always),
+            Kind::Scan => {
+                let left = self.random.random_range(1..=SCAN_RECORDS_MAX);
+                self.scan_and_wait(&key, left)
+            }
+            Kind::ReadModifyWrite => match self.store.get(&key)? {
+                Some(item) => self.put_and_wait(&key, Condition::IfVersion(item.version)),
+                None => Ok(true),
+            },
+            Kind::Read | Kind::Insert => Ok(self.store.get(&key)?.is_none()),
+        }
+    }
+
+    fn put_and_wait(&mut self, key: &[u8], condition: Condition) -> anyhow::Result<bool> {
+        fill_value(&mut self.random, &mut self.value);
+        Ok(self.store.put(key, &self.value, condition)?.is_err())
+    }
+
+    fn scan_and_wait(&mut self, start: &[u8], mut left: u64) -> anyhow::Result<bool> {
+        let mut page = self.store.scan_page(scan_of(Bound::Included(start), left))?;
+        loop {
+            left = left.saturating_sub(page.len() as u64);
+            if left == 0 || page.is_done() {
+                return Ok(false);
+            }
+            page = self.store.scan_page(scan_of(page.resume(), left))?;
         }
     }
 
@@ -158,14 +278,14 @@ impl<'a> Thread<'a> {
     }
 
     fn start_next(&mut self) -> anyhow::Result<()> {
+        let started = self.place_free.take().unwrap_or_else(Instant::now);
         let kind = self.workload.next(&mut self.random);
-        let started = Instant::now();
         let there = self.shared.there.load(Ordering::Relaxed);
         if kind == Kind::Insert {
             let record = self.shared.next_record.fetch_add(1, Ordering::Relaxed);
             return self.put(kind, Step::Insert { record }, record, Condition::Always, started);
         }
-        let record = self.pick.next(&mut self.random, there);
+        let record = self.picker.next(&mut self.random, there);
         match kind {
             Kind::Update => self.put(kind, Step::Only, record, Condition::Always, started),
             Kind::Scan => {
@@ -197,9 +317,7 @@ impl<'a> Thread<'a> {
     }
 
     fn scan(&mut self, start: Bound<'_>, left: u64, started: Instant) -> anyhow::Result<()> {
-        let limit_entries = u32::try_from(left).unwrap_or(u32::MAX);
-        let scan = Scan { start, limit_entries, ..Scan::default() };
-        self.submit(Kind::Scan, Step::Scan { left }, &Operation::Scan(scan), started)
+        self.submit(Kind::Scan, Step::Scan { left }, &Operation::Scan(scan_of(start, left)), started)
     }
 
     fn submit(
@@ -229,7 +347,7 @@ impl<'a> Thread<'a> {
                 if left > 0 && !page.is_done() {
                     return self.scan(page.resume(), left, operation.started);
                 }
-                self.finish(operation.kind, ended - operation.started, false);
+                self.end(operation.kind, operation.started, ended, false);
                 Ok(())
             }
             (step, Ok(output)) => {
@@ -237,21 +355,66 @@ impl<'a> Thread<'a> {
                     self.shared.record_inserted(record);
                 }
                 let missed = matches!(output, Output::Value(None));
-                self.finish(operation.kind, ended - operation.started, missed);
+                self.end(operation.kind, operation.started, ended, missed);
                 Ok(())
             }
             (_, Err(ClientError::ConditionFailed { .. })) => {
-                self.finish(operation.kind, ended - operation.started, true);
+                self.end(operation.kind, operation.started, ended, true);
                 Ok(())
             }
             (_, Err(error)) => Err(self.store.failure(&error)),
         }
     }
 
-    fn finish(&mut self, kind: Kind, latency: std::time::Duration, missed: bool) {
+    /// An operation in flight has ended: the next one begins now.
+    fn end(&mut self, kind: Kind, started: Instant, ended: Instant, missed: bool) {
+        self.place_free = Some(ended);
+        self.finish(kind, started, ended, missed);
+    }
+
+    fn finish(&mut self, kind: Kind, started: Instant, ended: Instant, missed: bool) {
         let latencies = self.phase.kinds.entry(kind).or_default();
-        latencies.record(latency);
+        latencies.record(ended.saturating_duration_since(started));
         latencies.missed += u64::from(missed);
-        self.shared.done.fetch_add(1, Ordering::Relaxed);
+        self.ended.add(ended);
+    }
+}
+
+/// The request for the next of so many records from here on.
+fn scan_of(start: Bound<'_>, left: u64) -> Scan<'_> {
+    let limit_entries = u32::try_from(left).unwrap_or(u32::MAX);
+    Scan { start, limit_entries, ..Scan::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_taken_once_each_whatever_their_number() {
+        for operations in [0, 1, 63, 64, 65, 4_097, 1_000_000] {
+            let shared = Shared::new(operations, 0);
+            let parts: Vec<u64> =
+                std::iter::from_fn(|| Some(shared.take_some()).filter(|taken| *taken > 0)).collect();
+            assert_eq!(parts.iter().sum::<u64>(), operations);
+            assert!(parts.iter().all(|part| *part <= TOGETHER_MAX), "{parts:?}");
+            assert!(parts.last().is_none_or(|last| *last == 1), "the last ones are shared out: {parts:?}");
+        }
+    }
+
+    #[test]
+    fn operations_that_have_ended_are_told_of_in_parts_in_time_and_at_the_end() {
+        let (done, begin) = (AtomicU64::new(0), Instant::now());
+        let mut ended = Ended { done: &done, count: 0, told: begin };
+        let told = || done.load(Ordering::Relaxed);
+        (1..TOGETHER_MAX).for_each(|_| ended.add(begin));
+        assert_eq!(told(), 0);
+        ended.add(begin);
+        assert_eq!(told(), TOGETHER_MAX);
+        ended.add(begin + TELL_AFTER);
+        assert_eq!(told(), TOGETHER_MAX + 1);
+        ended.add(begin + TELL_AFTER);
+        drop(ended);
+        assert_eq!(told(), TOGETHER_MAX + 2);
     }
 }
