@@ -94,6 +94,64 @@ impl Dataset {
     }
 }
 
+/// Keys and values of one length each, as records of a service often are; else as a [`Dataset`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EvenDataset {
+    /// How many entries.
+    pub(crate) entries: u64,
+    /// What they are made from.
+    pub(crate) seed: u64,
+}
+
+impl EvenDataset {
+    /// Length of a key.
+    pub(crate) const KEY_BYTES: u64 = 24;
+    /// Length of a value.
+    pub(crate) const VALUE_BYTES: u64 = 100;
+
+    fn push_key(&self, ordinal: u64, out: &mut Vec<u8>) {
+        printable(&mut of_item(self.seed ^ KEY_FAMILY, ordinal), (Self::KEY_BYTES, Self::KEY_BYTES), out);
+    }
+
+    fn push_value(&self, ordinal: u64, out: &mut Vec<u8>) {
+        let lengths = (Self::VALUE_BYTES, Self::VALUE_BYTES);
+        printable(&mut of_item(self.seed ^ VALUE_FAMILY, ordinal), lengths, out);
+    }
+
+    /// The entries `[first, last)`, in insertion order.
+    pub(crate) fn batch(&self, first: u64, last: u64) -> Batch {
+        let mut batch = Batch::default();
+        for ordinal in first..last {
+            batch.keys.push_with(|bytes| self.push_key(ordinal, bytes));
+            batch.values.push_with(|bytes| self.push_value(ordinal, bytes));
+        }
+        batch
+    }
+
+    /// `count` keys that are there.
+    pub(crate) fn probes(&self, count: usize, seed: u64) -> Packed {
+        let mut random = Random::new(seed);
+        let mut packed = Packed::default();
+        for _ in 0..count {
+            let ordinal = random.below(self.entries);
+            packed.push_with(|bytes| self.push_key(ordinal, bytes));
+        }
+        packed
+    }
+
+    /// Other values for `count` keys that are there.
+    pub(crate) fn updates(&self, count: usize, seed: u64) -> Batch {
+        let mut random = Random::new(seed);
+        let mut batch = Batch::default();
+        for _ in 0..count {
+            let (key, value) = (random.below(self.entries), random.below(self.entries));
+            batch.keys.push_with(|bytes| self.push_key(key, bytes));
+            batch.values.push_with(|bytes| self.push_value(value, bytes));
+        }
+        batch
+    }
+}
+
 /// How probes choose among the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -180,6 +238,21 @@ mod tests {
             assert!(key.iter().chain(value).all(|byte| byte.is_ascii_graphic()));
         }
         assert_eq!(DATA.raw_bytes(), (batch.keys.bytes() + batch.values.bytes()) as u64);
+    }
+
+    #[test]
+    fn even_entries_have_one_length_and_probes_and_updates_are_of_them() {
+        let data = EvenDataset { entries: 2_000, seed: 3 };
+        let batch = data.batch(0, data.entries);
+        let [keys, values] = [&batch.keys, &batch.values]
+            .map(|packed| (0..packed.len()).map(|index| packed.get(index)).collect::<Vec<_>>());
+        assert!(keys.iter().all(|key| key.len() == 24) && values.iter().all(|value| value.len() == 100));
+        let present: std::collections::HashSet<&[u8]> = keys.into_iter().collect();
+        assert_eq!(present.len(), 2_000);
+        let (probes, updates) = (data.probes(500, 7), data.updates(500, 7));
+        assert!((0..500).all(|index| present.contains(probes.get(index))));
+        assert!((0..500).all(|index| present.contains(updates.keys.get(index))));
+        assert_eq!(updates.values.bytes(), 500 * 100);
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub mod gluster;
 mod in_place;
 mod latencies;
 pub mod lines;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(not(feature = "lmdb"))]
+#[path = "no_lmdb.rs"]
+mod lmdb;
 pub mod local;
 pub mod log;
 pub mod moves;
@@ -37,6 +42,8 @@ pub mod processes;
 pub mod processor;
 pub mod put;
 pub mod random;
+pub mod reader_process;
+mod readers;
 mod reads;
 pub mod redis;
 pub mod regions;
@@ -47,6 +54,7 @@ pub mod rolling;
 pub mod selector;
 pub mod served;
 mod shapes;
+mod shared_file;
 mod shown;
 pub mod split;
 pub mod stall;

@@ -11,20 +11,31 @@ use crate::contest::{self, Contender, Outcome};
 use crate::data::{Choice, Dataset, Packed};
 use crate::figure::{Figure, Goal, Report};
 use crate::lines::{self, Traced};
+use crate::lmdb;
 use crate::options::{BenchError, Options};
 use crate::ours::{BATCH, Ours, OursError, Sizes};
+use crate::put::Scratch;
+use crate::readers::NO_LMDB;
 use crate::rival::{Masstree, Rival, Standard};
+use crate::shared_file::{ReadTransaction, SharedFile};
 
 /// Entries of one scan.
 const SCAN_ENTRIES: usize = 50;
 /// Rounds that warm caches and branch predictors.
 const WARM_UP: usize = 1;
+/// How rows name LMDB.
+const LMDB: &str = "LMDB, a transaction each";
+/// Where its outcomes are, if it takes part in gets or scans.
+const LMDB_OF_GETS: usize = 4;
+const LMDB_OF_SCANS: usize = 3;
 
 /// Everyone, filled with the same data.
 struct Field {
     ours: Ours,
     masstree: Masstree,
     standard: Standard,
+    /// If it is in this build.
+    lmdb: Option<Box<dyn SharedFile>>,
 }
 
 /// Runs the bench.
@@ -33,7 +44,8 @@ struct Field {
 /// Too little memory, contenders that disagree, or an output that cannot be written.
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let data = Dataset { entries: options.entries, seed: options.seed };
-    let field = fill(&data, report)?;
+    let folder = Scratch::new(options.dir.as_deref())?;
+    let field = Field { lmdb: fill_lmdb(&data, &folder, report)?, ..fill(&data, report)? };
     let rounds = usize::from(options.rounds);
     let latency = latency(options.entries)?;
     report.add(Figure::alone("local/miss, dependent", "ns", latency.dependent_ns))?;
@@ -97,7 +109,26 @@ fn fill(data: &Dataset, report: &mut Report<'_>) -> Result<Field, BenchError> {
     report.note(&format!("height {}, {:?}", ours.height(), ours.footprint()));
     let [huge, all] = crate::pages::private_bytes().map(|bytes| bytes >> 20);
     report.note(&format!("rivals and this bench: {huge} of {all} MiB on huge pages"));
-    Ok(Field { ours, masstree: masstree.into_inner(), standard: standard.into_inner() })
+    Ok(Field { ours, masstree: masstree.into_inner(), standard: standard.into_inner(), lmdb: None })
+}
+
+/// LMDB with the same data, if it is in this build. What its inserts cost depends on the disk, and on how many
+/// are in a transaction: they are no figure here.
+fn fill_lmdb(
+    data: &Dataset,
+    folder: &Scratch,
+    report: &Report<'_>,
+) -> Result<Option<Box<dyn SharedFile>>, BenchError> {
+    let file = lmdb::open(&folder.0, data.entries)?;
+    match &file {
+        Some(file) => {
+            for first in (0..data.entries).step_by(20_000) {
+                file.insert(&data.batch(first, (first + 20_000).min(data.entries)))?;
+            }
+        }
+        None => report.note(NO_LMDB),
+    }
+    Ok(file)
 }
 
 /// What a miss costs in memory of the kind that regions have.
@@ -214,25 +245,33 @@ fn gets(field: &Field, windows: &Windows, choice: Choice, report: &mut Report<'_
     let reader = RefCell::new((field.ours.reader(), Vec::new()));
     let batched = RefCell::new((field.ours.reader(), Vec::new()));
     let (masstree_out, standard_out) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let mut others = vec![
+        Contender::new("ours, batched", |round| {
+            let (reader, out) = &mut *batched.borrow_mut();
+            let (first, last) = windows.span(round);
+            (size, reader.get_batched(&windows.keys, first, last, out).unwrap_or(0))
+        }),
+        Contender::new(Masstree::NAME, |round| {
+            (size, field.masstree.get(&mut windows.keys(round), &mut masstree_out.borrow_mut()))
+        }),
+        Contender::new(Standard::NAME, |round| {
+            (size, field.standard.get(&mut windows.keys(round), &mut standard_out.borrow_mut()))
+        }),
+    ];
+    others.extend(field.lmdb.as_ref().map(|lmdb| {
+        let mut out = Vec::new();
+        Contender::new(LMDB, move |round| {
+            let got = lmdb.get(ReadTransaction::Begun, &mut windows.keys(round), &mut out);
+            (size, got.unwrap_or(0))
+        })
+    }));
     let outcomes = contest_of(
         windows,
         |first, last| {
             let (reader, out) = &mut *reader.borrow_mut();
             reader.get(&windows.keys, first, last, out)
         },
-        vec![
-            Contender::new("ours, batched", |round| {
-                let (reader, out) = &mut *batched.borrow_mut();
-                let (first, last) = windows.span(round);
-                (size, reader.get_batched(&windows.keys, first, last, out).unwrap_or(0))
-            }),
-            Contender::new(Masstree::NAME, |round| {
-                (size, field.masstree.get(&mut windows.keys(round), &mut masstree_out.borrow_mut()))
-            }),
-            Contender::new(Standard::NAME, |round| {
-                (size, field.standard.get(&mut windows.keys(round), &mut standard_out.borrow_mut()))
-            }),
-        ],
+        others,
     )?;
     let [single, batch, masstree, standard] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
     let name = choice.name();
@@ -242,6 +281,9 @@ fn gets(field: &Field, windows: &Windows, choice: Choice, report: &mut Report<'_
     report.add(row("get", single, Masstree::NAME, masstree, Goal::AtLeast(1.2)))?;
     report.add(row("get", single, Standard::NAME, standard, Goal::None))?;
     report.add(row(&format!("get, {BATCH} in hand,"), batch, Masstree::NAME, masstree, Goal::None))?;
+    if let Some(lmdb) = outcomes.get(LMDB_OF_GETS) {
+        report.add(row("get", single, LMDB, lmdb.rate(), Goal::AtLeast(1.5)))?;
+    }
     Ok(())
 }
 
@@ -250,27 +292,38 @@ fn scans(field: &Field, windows: &Windows, report: &mut Report<'_>) -> Result<()
     let size = windows.size as u64;
     let reader = RefCell::new((field.ours.reader(), Vec::new()));
     let (masstree_out, standard_out) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let mut others = vec![
+        Contender::new(Masstree::NAME, |round| {
+            let out = &mut masstree_out.borrow_mut();
+            (size, field.masstree.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
+        }),
+        Contender::new(Standard::NAME, |round| {
+            let out = &mut standard_out.borrow_mut();
+            (size, field.standard.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
+        }),
+    ];
+    others.extend(field.lmdb.as_ref().map(|lmdb| {
+        let mut out = Vec::new();
+        Contender::new(LMDB, move |round| {
+            let mut keys = windows.keys(round);
+            (size, lmdb.scan(ReadTransaction::Begun, &mut keys, SCAN_ENTRIES, &mut out).unwrap_or(0))
+        })
+    }));
     let outcomes = contest_of(
         windows,
         |first, last| {
             let (reader, out) = &mut *reader.borrow_mut();
             reader.scan(&windows.keys, first, last, SCAN_ENTRIES, out)
         },
-        vec![
-            Contender::new(Masstree::NAME, |round| {
-                let out = &mut masstree_out.borrow_mut();
-                (size, field.masstree.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
-            }),
-            Contender::new(Standard::NAME, |round| {
-                let out = &mut standard_out.borrow_mut();
-                (size, field.standard.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
-            }),
-        ],
+        others,
     )?;
     let [ours, masstree, standard] = [0, 1, 2].map(|index: usize| outcomes[index].rate());
     let bench = format!("local/scan {SCAN_ENTRIES} with values");
     report.add(Figure::beside(&bench, "op/s", ours, Standard::NAME, standard, Goal::AtLeast(1.0)))?;
     report.add(Figure::beside(&bench, "op/s", ours, Masstree::NAME, masstree, Goal::None))?;
+    if let Some(lmdb) = outcomes.get(LMDB_OF_SCANS) {
+        report.add(Figure::beside(&bench, "op/s", ours, LMDB, lmdb.rate(), Goal::AtLeast(1.5)))?;
+    }
     Ok(())
 }
 

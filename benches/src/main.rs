@@ -7,8 +7,8 @@ use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
     balance, checkpoint, console, coordinator, fabric, flush, footprint, gluster, local, log, moves,
-    onesided, pages, paper, processes, put, regions, restart, restore, rolling, selector, split, stall,
-    takeover, tls, tree,
+    onesided, pages, paper, processes, put, reader_process, regions, restart, restore, rolling, selector,
+    split, stall, takeover, tls, tree,
 };
 use clap::Parser;
 
@@ -43,6 +43,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Gluster(given) => gluster::run(given, &mut Report::new(&mut out, given.options.json)),
         Command::Tls(options) => tls::run(options, &mut Report::new(&mut out, options.json)),
         Command::Tree(tree) => tree::run(tree, &mut Report::new(&mut out, tree.options.json)),
+        Command::Reader(arguments) => reader_process::run(arguments, &mut out),
         Command::MemoryOf(arguments) => {
             drop(out);
             println!("{}", footprint::run_child(arguments)?);

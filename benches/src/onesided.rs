@@ -1,5 +1,5 @@
 //! `onesided`: what clients of a served store read a second, searching its memory themselves and by messages,
-//! beside the same reads in this process, beside Redis, and at what cost to the server's processor.
+//! beside the same reads in this process, beside Redis and LMDB, and at what cost to the server's processor.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use crate::in_place;
 use crate::options::{BenchError, PartOptions};
 use crate::ours::{Ours, Sizes};
 use crate::put::{First, Scratch};
+use crate::readers;
 use crate::reads::{Reads, agreed, get_each, one_sided, options, spread_redis, timed};
 use crate::redis::{self, Keeps, Pipeline, Redis};
 use crate::served::{Served, many_meganodes, spread};
@@ -44,17 +45,26 @@ const BESIDE_WRITERS: &str = "beside a writer";
 const LATENCY: &str = "p50";
 const DOUBLING: &str = "server's cores";
 const ASYNCHRONOUS: &str = "asynchronous";
-const PARTS: [&str; 7] = [ONE_THREAD, BY_MESSAGES, IN_PLACE, BESIDE_WRITERS, LATENCY, DOUBLING, ASYNCHRONOUS];
+/// It has data and a node of its own.
+const READERS: &str = "readers in processes of their own";
+const PARTS: [&str; 8] =
+    [READERS, ONE_THREAD, BY_MESSAGES, IN_PLACE, BESIDE_WRITERS, LATENCY, DOUBLING, ASYNCHRONOUS];
 
 /// Runs the bench.
 ///
 /// # Errors
-/// A node, a client or Redis that failed.
+/// A node, a client or a rival that failed.
 pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
     parts.check(&PARTS.map(str::to_owned))?;
     let options = &parts.options;
-    let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
+    if parts.wants(READERS) {
+        readers::run(&folder, options, report)?;
+    }
+    if !PARTS.iter().any(|part| *part != READERS && parts.wants(part)) {
+        return Ok(());
+    }
+    let data = Dataset { entries: options.entries, seed: options.seed };
     let rounds = usize::from(options.rounds);
     let size = usize::try_from(options.entries / 50).unwrap_or(usize::MAX).clamp(1_000, 20_000);
     let probes = data.probes(Choice::Uniform, size * (rounds + 1), data.seed ^ 0x6F6E_6573);

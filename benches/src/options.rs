@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ours::OursError;
 
@@ -79,6 +79,9 @@ pub enum Command {
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),
+    /// One reader of `onesided`, for that command's own use
+    #[command(hide = true)]
+    Reader(ReaderOptions),
 }
 
 /// What all benches take.
@@ -241,6 +244,52 @@ pub struct MemoryOf {
     /// Its name in the rows
     #[arg(long)]
     pub engine: String,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What a reader reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReaderEngine {
+    /// A node's memory, by one-sided reads over shm
+    Cell,
+    /// LMDB's file, in a transaction a read
+    Lmdb,
+    /// The same, in one that is renewed for each read
+    LmdbRenewed,
+}
+
+impl ReaderEngine {
+    /// Its word on the command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cell => "cell",
+            Self::Lmdb => "lmdb",
+            Self::LmdbRenewed => "lmdb-renewed",
+        }
+    }
+}
+
+/// Where a reader reads, and how much at a time.
+#[derive(Clone, Debug, Args)]
+pub struct ReaderOptions {
+    /// What it reads
+    #[arg(long, value_enum)]
+    pub engine: ReaderEngine,
+    /// Where that is: a node's address, or a folder
+    #[arg(long)]
+    pub at: String,
+    /// Which of several readers it is
+    #[arg(long, value_name = "N")]
+    pub number: u64,
+    /// Gets of a turn
+    #[arg(long, value_name = "N")]
+    pub gets: usize,
+    /// Scans of a turn
+    #[arg(long, value_name = "N")]
+    pub scans: usize,
     /// The common options
     #[command(flatten)]
     pub options: Options,

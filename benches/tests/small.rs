@@ -11,6 +11,11 @@ fn rows(bench: &str) -> Vec<Value> {
 }
 
 fn rows_of(bench: &str, parts: &[&str]) -> Vec<Value> {
+    rows_and_notes(bench, parts).0
+}
+
+/// The rows, and what is said besides.
+fn rows_and_notes(bench: &str, parts: &[&str]) -> (Vec<Value>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
         .args([bench, "--entries", "20000", "--rounds", "2", "--json"])
         .args(parts)
@@ -19,7 +24,8 @@ fn rows_of(bench: &str, parts: &[&str]) -> Vec<Value> {
         .expect("the benches can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("rows are UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect()
+    let rows = text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
+    (rows, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Each figure is that of something which was done.
@@ -69,7 +75,7 @@ fn without_none(rows: Vec<Value>, text: &str, count: usize) -> Vec<Value> {
 
 #[test]
 fn local_small_prints_every_figure() {
-    let rows = rows("local");
+    let (rows, notes) = rows_and_notes("local", &[]);
     let wanted = [
         "local/insert",
         "local/search uniform",
@@ -82,6 +88,19 @@ fn local_small_prints_every_figure() {
         "local/lines a search uniform",
     ];
     assert_rows("local", &rows, &wanted);
+    assert_lmdb(&rows, &notes, &["local/get uniform", "local/scan 50 with values"]);
+}
+
+/// These figures are beside LMDB's, where it is in the build; where it is not, that is said.
+fn assert_lmdb(rows: &[Value], notes: &str, names: &[&str]) {
+    let is_lmdbs = |row: &&Value| row["rival"].as_str().is_some_and(|rival| rival.starts_with("LMDB"));
+    let beside: Vec<&Value> = rows.iter().filter(is_lmdbs).collect();
+    assert_eq!(notes.contains("SKIPPED: LMDB"), beside.is_empty(), "{notes}");
+    assert_eq!(cfg!(feature = "lmdb"), !beside.is_empty());
+    for name in names.iter().filter(|_| cfg!(feature = "lmdb")) {
+        let goal = |row: &&Value| row["bench"] == *name && row["goal"] == ">= 1.5";
+        assert!(beside.iter().any(goal), "{name}: {beside:?}");
+    }
 }
 
 #[test]
@@ -312,7 +331,10 @@ fn stall_small_prints_every_figure() {
 
 #[test]
 fn onesided_small_prints_every_figure() {
-    let rows = rows("onesided");
+    let (rows, notes) = rows_and_notes("onesided", &[]);
+    let readers = ["get, 1", "get, 2", "get, 4", "scan of 50, 1", "scan of 50, 4"]
+        .map(|reads| format!("onesided/readers: {reads} beside a writer"));
+    assert_lmdb(&rows, &notes, &readers.each_ref().map(String::as_str));
     // How much of a core more, and how many retries: nothing is a good answer.
     let may_be_nothing = |row: &Value| {
         let name = row["bench"].as_str().unwrap_or_default();
@@ -328,8 +350,11 @@ fn onesided_small_prints_every_figure() {
         "onesided/in place: p50 of a get shm",
         "onesided/asynchronous one-sided get shm",
         "onesided/asynchronous server-side get tcp",
+        "onesided/readers: durable puts, 1 x 256",
+        "onesided/readers: durable puts, 1 x 1, beside 4 of get",
     ];
     assert_rows("onesided", &figures, &wanted);
+    assert_rows("onesided", &figures, &readers.each_ref().map(String::as_str));
     let beside_redis = "onesided/in place: gets shm a second of processor time, 16 in flight";
     let row = figures.iter().find(|row| row["bench"] == beside_redis);
     match row {

@@ -57,6 +57,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("tokio", &["web", "ops", "client", "benches"]), // in client: `aio/` alone, see below
     ("anyhow", &["ops"]),
     ("masstree", &["benches"]),
+    ("lmdb-rkv", &["benches"]), // by a feature that no build has by default
     ("mimalloc", &["simulator"]),
     ("clap", &["ops", "benches", "paper", "simulator"]),
     ("indicatif", &["ops"]),

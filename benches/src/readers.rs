@@ -1,0 +1,329 @@
+//! Readers in processes of their own beside one writer: one-sided gets and scans of a served store, beside
+//! LMDB, whose file all processes of a host map. Both are read one by one, keys and values copied, by turns:
+//! the same keys, as many readers. LMDB's are in a transaction a read, which is begun or renewed for it.
+//!
+//! Each store's writer makes a put when the one before is on stable storage. What a store's writers reach by
+//! themselves is in the same run, because reads are not all that a store is chosen for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::contest;
+use crate::data::{Batch, EvenDataset};
+use crate::figure::{Figure, Goal, Report};
+use crate::lmdb;
+use crate::options::{BenchError, Options, ReaderEngine};
+use crate::paced::now;
+use crate::put::Scratch;
+use crate::reader_process::{ReadKind, ReaderProcess, SCAN_ENTRIES, TurnSizes};
+use crate::served::{Served, many_meganodes};
+use crate::shared_file::SharedFile;
+
+/// What a run says that has no LMDB to compare with.
+pub(crate) const NO_LMDB: &str = "SKIPPED: LMDB beside our reads: this build has it not (--features lmdb)";
+
+/// Readers at a time.
+const READERS: [usize; 3] = [1, 2, 4];
+const READERS_MAX: u64 = 4;
+/// Entries, unless fewer are asked for.
+const ENTRIES_MAX: u64 = 1_000_000;
+/// Entries that are put at a time while stores are filled, and ours outstanding then.
+const BATCH_ENTRIES: u64 = 20_000;
+const FILLING: usize = 1024;
+/// A writer beside readers looks after so many puts whether it is to end.
+const FEW: usize = 4;
+const BATCHES: u64 = 512;
+/// Puts of ours that are outstanding where many are, and how many are made between two looks.
+const OUTSTANDING: usize = 256;
+const MANY: usize = 8_192;
+/// How long durable puts are made at a time, and how often.
+const SPAN: Duration = Duration::from_secs(1);
+const SPANS: usize = 3;
+
+/// Adds the rows.
+///
+/// # Errors
+/// A node, a reader or LMDB that failed; stores that do not agree.
+pub(crate) fn run(folder: &Scratch, options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let data = EvenDataset { entries: options.entries.min(ENTRIES_MAX), seed: options.seed };
+    let (key_bytes, value_bytes) = (EvenDataset::KEY_BYTES, EvenDataset::VALUE_BYTES);
+    report.note(&format!("readers: {} entries of {key_bytes} + {value_bytes} bytes", data.entries));
+    let mut stores = Stores::fill(&data, folder)?;
+    if stores.file.is_none() {
+        report.note(NO_LMDB);
+    }
+    let puts = stores.durable_puts(options.lasting(SPAN))?;
+    puts.add_rows(report)?;
+    let mut readers = stores.readers(&data)?;
+    for count in READERS {
+        for kind in [ReadKind::Get, ReadKind::Scan] {
+            let outcomes = stores.compare(&mut readers, count, kind, usize::from(options.rounds))?;
+            add_rows(count, kind, &outcomes, puts, report)?;
+        }
+    }
+    drop(readers);
+    stores.served.server.kill_all();
+    Ok(())
+}
+
+/// Readers of one store.
+struct Readers {
+    engine: ReaderEngine,
+    processes: Vec<ReaderProcess>,
+}
+
+/// Reads and puts a second of a turn, or of its store's turns in the middle.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    reads: f64,
+    puts: f64,
+}
+
+/// Durable puts a second without readers.
+#[derive(Clone, Copy, Debug)]
+struct DurablePuts {
+    outstanding: f64,
+    one_by_one: f64,
+    lmdb: Option<f64>,
+}
+
+impl DurablePuts {
+    fn add_rows(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
+        for (outstanding, ours) in [(OUTSTANDING, self.outstanding), (1, self.one_by_one)] {
+            let bench = format!("onesided/readers: durable puts, 1 x {outstanding}");
+            report.add(beside_lmdb(bench, ours, "LMDB, a commit each", self.lmdb, Goal::None))?;
+        }
+        Ok(())
+    }
+
+    /// What LMDB's rows say of its writes.
+    fn of_both(&self) -> String {
+        let lmdb = self.lmdb.unwrap_or_default();
+        format!("{lmdb:.0} durable puts a second, ours {:.0}", self.outstanding)
+    }
+}
+
+/// A figure of ours beside LMDB's, if it is here.
+fn beside_lmdb(bench: String, ours: f64, rival: &str, theirs: Option<f64>, goal: Goal) -> Figure {
+    match theirs {
+        Some(theirs) => Figure::beside(bench, "op/s", ours, rival, theirs, goal),
+        None => Figure::alone(bench, "op/s", ours),
+    }
+}
+
+/// `outcomes` are in the order of the readers: ours, then those of LMDB, if it is here.
+fn add_rows(
+    count: usize,
+    kind: ReadKind,
+    outcomes: &[Beside],
+    puts: DurablePuts,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let what = match kind {
+        ReadKind::Get => "get".to_owned(),
+        ReadKind::Scan => format!("scan of {SCAN_ENTRIES}"),
+    };
+    let bench = format!("onesided/readers: {what}, {count} beside a writer");
+    let [ours, begun, renewed] = [0, 1, 2].map(|index: usize| outcomes.get(index).copied());
+    let Some(ours) = ours else { return Ok(()) };
+    let rival = format!("LMDB, a transaction each; {}", puts.of_both());
+    let theirs = begun.map(|begun| begun.reads);
+    report.add(beside_lmdb(bench.clone(), ours.reads, &rival, theirs, Goal::AtLeast(1.5)))?;
+    if let Some(renewed) = renewed {
+        let rival = "LMDB, one transaction renewed";
+        report.add(Figure::beside(bench, "op/s", ours.reads, rival, renewed.reads, Goal::None))?;
+    }
+    let bench = format!("onesided/readers: durable puts, 1 x 1, beside {count} of {what}");
+    let theirs = begun.map(|begun| begun.puts);
+    report.add(beside_lmdb(bench, ours.puts, "LMDB, a commit each", theirs, Goal::None))?;
+    Ok(())
+}
+
+/// Both stores with the same entries.
+struct Stores {
+    served: Served,
+    file: Option<Box<dyn SharedFile>>,
+    /// Where the file is.
+    folder: String,
+    few: Vec<Batch>,
+    many: Vec<Batch>,
+}
+
+impl Stores {
+    fn fill(data: &EvenDataset, folder: &Scratch) -> Result<Self, BenchError> {
+        let more = many_meganodes(data.entries);
+        let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut served = Served::start(&folder.0.join("readers"), data.entries, &more)?;
+        let folder = folder.0.join("lmdb");
+        std::fs::create_dir_all(&folder)?;
+        let file = lmdb::open(&folder, data.entries)?;
+        for first in (0..data.entries).step_by(usize::try_from(BATCH_ENTRIES).unwrap_or(1)) {
+            let batch = data.batch(first, (first + BATCH_ENTRIES).min(data.entries));
+            served.put(&batch, FILLING)?;
+            if let Some(file) = &file {
+                file.insert(&batch)?;
+            }
+        }
+        let few = (0..BATCHES).map(|number| data.updates(FEW, data.seed ^ (0x6665_7700 + number))).collect();
+        let many = vec![data.updates(MANY, data.seed ^ 0x6D61_6E79)];
+        Ok(Self { served, file, folder: folder.display().to_string(), few, many })
+    }
+
+    /// Starts as many readers of each store as read at a time.
+    fn readers(&self, data: &EvenDataset) -> Result<Vec<Readers>, BenchError> {
+        let size = |part: u64, least, most| {
+            usize::try_from(data.entries / part).unwrap_or(usize::MAX).clamp(least, most)
+        };
+        let sizes = TurnSizes { gets: size(5, 2_000, 200_000), scans: size(50, 200, 20_000) };
+        let node = self.served.server.address().to_string();
+        let mut engines = vec![(ReaderEngine::Cell, &node)];
+        if self.file.is_some() {
+            engines.push((ReaderEngine::Lmdb, &self.folder));
+            engines.push((ReaderEngine::LmdbRenewed, &self.folder));
+        }
+        let start = |(engine, at): (ReaderEngine, &String)| -> Result<Readers, BenchError> {
+            let processes: Result<Vec<ReaderProcess>, BenchError> = (0..READERS_MAX)
+                .map(|number| ReaderProcess::start(engine, at, number, sizes, data))
+                .collect();
+            Ok(Readers { engine, processes: processes? })
+        };
+        engines.into_iter().map(start).collect()
+    }
+
+    /// What writers reach that have the machine to themselves, by turns.
+    fn durable_puts(&mut self, lasts: Duration) -> Result<DurablePuts, BenchError> {
+        let mut rates: [Vec<f64>; 3] = Default::default();
+        for _ in 0..SPANS {
+            let spans = [
+                (ReaderEngine::Cell, OUTSTANDING, &self.many),
+                (ReaderEngine::Cell, 1, &self.few),
+                (ReaderEngine::Lmdb, 1, &self.few),
+            ];
+            for ((engine, outstanding, batches), rates) in spans.into_iter().zip(&mut rates) {
+                let writer = writer(engine, &mut self.served, self.file.as_deref());
+                let Some(mut writer) = writer else { continue };
+                let began = now();
+                rates.push(writer.write(batches, outstanding, || began.elapsed() < lasts)?);
+            }
+        }
+        let [outstanding, one_by_one, lmdb] = rates.map(|rates| contest::median(&rates));
+        Ok(DurablePuts { outstanding, one_by_one, lmdb: self.file.is_some().then_some(lmdb) })
+    }
+
+    /// Reads a second of so many readers of each store, by turns, and their writers' puts. The first turn is
+    /// to warm up.
+    fn compare(
+        &mut self,
+        readers: &mut [Readers],
+        count: usize,
+        kind: ReadKind,
+        rounds: usize,
+    ) -> Result<Vec<Beside>, BenchError> {
+        let mut turns = vec![Vec::new(); readers.len()];
+        for round in 0..=rounds {
+            let mut order: Vec<usize> = (0..readers.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            let mut proof = None;
+            for index in order {
+                let (turn, bytes) = self.turn(&mut readers[index], count, kind, round)?;
+                let ours = *proof.get_or_insert(bytes);
+                if ours != bytes {
+                    return Err(BenchError::Disagreement { ours, theirs: bytes });
+                }
+                if round > 0 {
+                    turns[index].push(turn);
+                }
+            }
+        }
+        let middle = |turns: &[Beside], of: fn(&Beside) -> f64| {
+            contest::median(&turns.iter().map(of).collect::<Vec<_>>())
+        };
+        let outcome = |turns: &Vec<Beside>| Beside {
+            reads: middle(turns, |turn| turn.reads),
+            puts: middle(turns, |turn| turn.puts),
+        };
+        Ok(turns.iter().map(outcome).collect())
+    }
+
+    /// One turn of a store's readers beside its writer, and how many bytes they have read.
+    fn turn(
+        &mut self,
+        readers: &mut Readers,
+        count: usize,
+        kind: ReadKind,
+        round: usize,
+    ) -> Result<(Beside, u64), BenchError> {
+        let (few, stop) = (&self.few, AtomicBool::new(false));
+        let writer = writer(readers.engine, &mut self.served, self.file.as_deref());
+        let mut writer = writer.ok_or(BenchError::Engine)?;
+        let (read, puts) = std::thread::scope(|scope| {
+            let writes = scope.spawn(|| writer.write(few, 1, || !stop.load(Ordering::Relaxed)));
+            let read = read_together(&mut readers.processes[..count], kind, round);
+            stop.store(true, Ordering::Relaxed);
+            (read, writes.join().unwrap_or(Err(BenchError::Engine)))
+        });
+        let (reads, bytes) = read?;
+        Ok((Beside { reads, puts: puts? }, bytes))
+    }
+}
+
+/// Readers that read at the same time: reads a second until the last of them is through, and the bytes.
+fn read_together(
+    readers: &mut [ReaderProcess],
+    kind: ReadKind,
+    round: usize,
+) -> Result<(f64, u64), BenchError> {
+    for reader in readers.iter_mut() {
+        reader.begin(kind, round)?;
+    }
+    let (mut reads, mut longest_ns, mut bytes) = (0, 1, 0);
+    for reader in readers {
+        let turn = reader.end()?;
+        (reads, bytes) = (reads + turn.reads, bytes + turn.bytes);
+        longest_ns = longest_ns.max(turn.ns);
+    }
+    Ok((reads as f64 * 1e9 / longest_ns as f64, bytes))
+}
+
+/// The one writer of a store.
+enum Writer<'a> {
+    Node(&'a mut Served),
+    File(&'a dyn SharedFile),
+}
+
+/// That of the store which is read so; none if it is not here.
+fn writer<'a>(
+    engine: ReaderEngine,
+    served: &'a mut Served,
+    file: Option<&'a dyn SharedFile>,
+) -> Option<Writer<'a>> {
+    match engine {
+        ReaderEngine::Cell => Some(Writer::Node(served)),
+        ReaderEngine::Lmdb | ReaderEngine::LmdbRenewed => file.map(Writer::File),
+    }
+}
+
+impl Writer<'_> {
+    /// Makes the puts of batch after batch, so many outstanding at a node, for as long as it goes on after
+    /// one; puts a second.
+    fn write(
+        &mut self,
+        batches: &[Batch],
+        outstanding: usize,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<f64, BenchError> {
+        let (began, mut puts) = (now(), 0);
+        for batch in batches.iter().cycle() {
+            puts += match self {
+                Writer::Node(served) => served.put(batch, outstanding)?,
+                Writer::File(file) => file.put_durably(batch)?,
+            };
+            if !goes_on() {
+                break;
+            }
+        }
+        Ok(puts as f64 / began.elapsed().as_secs_f64())
+    }
+}
