@@ -27,7 +27,10 @@ impl ReadOperation {
         let progress = self.page.take(&scan, &self.leaf);
         let next = (progress == PageProgress::NextLeaf && !reverse).then(|| self.leaf.right());
         context.regions.prefetch_ahead(at.pair, &self.page.entries[first..], next);
-        self.planned.push(PlannedLeaf { at, end: self.page.entries.len() });
+        if self.page.entries.len() > first {
+            // Of leaves without entries there may be any number.
+            self.planned.push(PlannedLeaf { at, end: self.page.entries.len() });
+        }
         if progress == PageProgress::Complete {
             if self.reads == 0 && self.bytes.is_empty() {
                 // The buffer becomes the page's, if all of it is found in place: see `page_in_place`.
