@@ -34,6 +34,9 @@ const GAP_PARTS: u64 = 5;
 const LEFT_AFTER_GAP: u64 = 2;
 /// Leases are looked at so often in the time of the shortest one.
 const LOOKS_PER_LEASE: u64 = 10;
+/// After a look without an answer the next one comes so many times sooner: one alone, which takes a deadline,
+/// is to be no gap.
+const SOONER_AFTER_FAILURE: u64 = 5;
 /// How often they are looked at, whatever their lengths.
 const LOOK_EVERY_NS: std::ops::RangeInclusive<u64> = 10_000_000..=1_000_000_000;
 
@@ -103,11 +106,13 @@ impl LeaseWatch {
         since_ns.saturating_add(found.ttl_ns()).saturating_sub(now_ns)
     }
 
-    /// How long to wait until the leases are looked at again.
-    pub(super) fn look_after_ns(&self) -> u64 {
+    /// How long to wait until the leases are looked at again, after a look that was answered or one that was
+    /// not.
+    pub(super) fn look_after_ns(&self, was_answered: bool) -> u64 {
         let shortest = self.seen.values().map(|seen| seen.lease.ttl_ns()).min();
         let wanted = shortest.unwrap_or(u64::MAX) / LOOKS_PER_LEASE;
-        wanted.clamp(*LOOK_EVERY_NS.start(), *LOOK_EVERY_NS.end())
+        let wait_ns = wanted.clamp(*LOOK_EVERY_NS.start(), *LOOK_EVERY_NS.end());
+        if was_answered { wait_ns } else { wait_ns / SOONER_AFTER_FAILURE }
     }
 }
 
@@ -158,9 +163,24 @@ mod tests {
     #[test]
     fn observe_leaves_two_renewals_after_a_gap_and_counts_anew_after_a_whole_lease() {
         let away = |gap: std::ops::Range<u64>| over_at_ms(move |at| (!gap.contains(&at)).then_some(1));
-        assert_eq!(away(5_500..7_500), Some(10_000), "0.5 s were left; answered again at 7.6 s");
+        assert_eq!(away(5_500..7_500), Some(10_000), "1 s was left; answered again at 7.6 s");
         assert_eq!(away(3_000..7_000), Some(11_000), "less than a lease");
         assert_eq!(away(3_000..8_000), Some(13_500), "more than a lease");
+    }
+
+    /// It takes the 300 ms of a call's deadline.
+    #[test]
+    fn look_that_fails_once_is_no_gap() {
+        let (mut watch, mut now_ns, mut has_failed) = (LeaseWatch::default(), 0, false);
+        while watch.observe(now_ns, now_ns, &[lease(1)]).is_empty() {
+            now_ns += watch.look_after_ns(true);
+            if now_ns >= 2_000 * MS && !has_failed {
+                has_failed = true;
+                now_ns += 300 * MS + watch.look_after_ns(false);
+            }
+        }
+        assert!(has_failed);
+        assert_eq!(now_ns, 5_400 * MS, "the first look after the whole length");
     }
 
     #[test]
@@ -169,7 +189,7 @@ mod tests {
         assert!(watch.observe(MS, MS, &[lease(1)]).is_empty());
         assert!(watch.observe(2 * MS, 2 * MS, &[]).is_empty());
         assert!(watch.seen.is_empty());
-        assert_eq!(watch.look_after_ns(), 1_000 * MS);
+        assert_eq!(watch.look_after_ns(true), 1_000 * MS);
     }
 
     #[test]
@@ -179,7 +199,7 @@ mod tests {
         assert_eq!(watch.remaining_ns(&lease(1), 3_000 * MS), 3_000 * MS);
         assert_eq!(watch.remaining_ns(&lease(2), 3_000 * MS), 5_000 * MS, "it was renewed since");
         assert_eq!(watch.remaining_ns(&lease(1), 9_000 * MS), 0);
-        assert_eq!(watch.look_after_ns(), 500 * MS);
+        assert_eq!(watch.look_after_ns(true), 500 * MS);
     }
 
     #[test]

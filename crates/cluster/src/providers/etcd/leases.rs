@@ -51,9 +51,10 @@ impl Leases {
         self.held().contains_key(&lease)
     }
 
-    /// How long to wait until all leases are looked at again.
-    pub(super) fn look_after_ns(&self) -> u64 {
-        self.watch().look_after_ns()
+    /// How long to wait until all leases are looked at again, after a look that was answered or one that was
+    /// not.
+    pub(super) fn look_after_ns(&self, was_answered: bool) -> u64 {
+        self.watch().look_after_ns(was_answered)
     }
 
     /// Grants a lease, whose id is larger than all before it. The first one is drawn at random, and does not

@@ -38,13 +38,14 @@ impl Observer {
             // A starved observer has gaps, and ends nobody's lease.
             urgent::run_first();
             while !stop.load(Ordering::SeqCst) {
-                if let Err(error) = leases.look(&asker) {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "leases were not looked at");
+                let looked = leases.look(&asker);
+                if let Err(error) = &looked {
+                    tracing::debug!(error = error as &dyn std::error::Error, "leases were not looked at");
                 }
                 if let Some(compactor) = &mut compactor {
                     compactor.step(&asker);
                 }
-                std::thread::park_timeout(Duration::from_nanos(leases.look_after_ns()));
+                std::thread::park_timeout(Duration::from_nanos(leases.look_after_ns(looked.is_ok())));
             }
         });
         Ok(Observer { stopping, thread: Some(thread.map_err(ClusterError::Thread)?) })
