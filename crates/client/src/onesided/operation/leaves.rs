@@ -32,7 +32,7 @@ impl ReadOperation {
             self.planned.push(PlannedLeaf { at, end: self.page.entries.len() });
         }
         if progress == PageProgress::Complete {
-            if self.reads == 0 && self.bytes.is_empty() {
+            if self.reads == 0 && self.bytes.is_empty() && !keys_only {
                 // The buffer becomes the page's, if all of it is found in place: see `page_in_place`.
                 self.bytes = Vec::with_capacity(self.page.bytes() + SPARE_BYTES);
             }

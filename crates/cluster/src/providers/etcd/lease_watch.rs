@@ -14,7 +14,7 @@
 //!
 //! A time of more than a fifth of the lease in which an observer had no answer does not count: while it could
 //! not ask, the holder could not renew either, and etcd's outage is nobody's end. After it two renewals' time
-//! is left at least. An observer that had no answer for a whole lease begins anew, as all nodes are silent by
+//! is left at least. An observer that had no answer for a whole lease begins anew, as nodes are silent by
 //! then, and come back one by one. Counting on after a short gap matters where a node dies beside an election
 //! of etcd, or on a disk that keeps etcd waiting: counted anew, its lease would last nearly twice its length.
 //! Nor does a time count in which the observer's own process stood still: its clock went on then. Where etcd
@@ -61,8 +61,9 @@ impl Sighting {
         if gap_ns >= ttl_ns {
             return answered_ns;
         }
-        let counted_ns = (ttl_ns - LEFT_AFTER_GAP * part_ns).min(self.last_ns - self.since_ns);
-        answered_ns - counted_ns
+        let before_ns = self.last_ns.saturating_sub(self.since_ns);
+        let counted_ns = before_ns.min(ttl_ns - LEFT_AFTER_GAP * part_ns);
+        answered_ns.saturating_sub(counted_ns).max(self.since_ns)
     }
 }
 
