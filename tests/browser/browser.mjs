@@ -16,6 +16,8 @@ const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networ
 /** How long a page may take to show what it must, on a machine that does other things, too. */
 const PATIENCE_MS = 120_000;
 const LOOK_EVERY_MS = 50;
+/** A button that cannot be clicked by then may be gone. */
+const GONE_MS = 2_000;
 const WIDE = { width: 1280, height: 900 };
 export const NARROW = { width: 390, height: 844 };
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -59,6 +61,15 @@ export async function until(look, what) {
     if (found) return found;
     if (Date.now() > end) assert.fail(`it did not come in ${PATIENCE_MS / 1000} s: ${what}`);
     await sleep(LOOK_EVERY_MS);
+  }
+}
+
+/** Clicks what may go meanwhile, because an earlier click has been carried out: who waits for that looks again. */
+export async function clickIfThere(button) {
+  try {
+    await button.click({ timeout: GONE_MS });
+  } catch (error) {
+    if (error.name !== "TimeoutError") throw error;
   }
 }
 

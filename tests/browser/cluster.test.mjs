@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
-import { Browser, follow, keep, obstacle, PAGES, part, settled, test, until } from "./browser.mjs";
+import { Browser, clickIfThere, follow, keep, obstacle, PAGES, part, settled, test, until } from "./browser.mjs";
 import { Cluster, clusterObstacle } from "./cluster.mjs";
 
 const lacking = obstacle ?? clusterObstacle;
@@ -137,7 +137,8 @@ if (lacking) {
       await apply.click();
       await until(async () => {
         if (await page.getByText("to see the other path").count() > 0) return true;
-        if (await page.locator(".change-bar").getByRole("alert").count() > 0) await apply.click(); // the coordinator was late
+        // the coordinator was late
+        if (await page.locator(".change-bar").getByRole("alert").count() > 0) await clickIfThere(apply);
         return false;
       }, "the change in the history");
       await page.getByText("in force on all 3 nodes").first().waitFor();
@@ -154,8 +155,8 @@ if (lacking) {
       await until(async () => {
         if (await page.getByText("taken back by").count() > 0) return true;
         // asked again where the coordinator was late
-        if (await back.count() > 0) await back.click();
-        else await page.getByRole("button", { name: /^Revert revision/ }).first().click();
+        if (await back.count() > 0) await clickIfThere(back);
+        else await clickIfThere(page.getByRole("button", { name: /^Revert revision/ }).first());
         return false;
       }, "the change taken back");
       assert.deepEqual([page.troubles, selector.troubles], [[], []]);
@@ -181,13 +182,13 @@ if (lacking) {
           await page.getByRole("button", { name: "Show what it would do…" }).click();
           // refused: the coordinator was late, or the move was taken meanwhile
           await dialog.or(page.getByRole("form", { name: "Move a pair" }).getByRole("alert")).first().waitFor();
-          if (await dialog.count() > 0) await dialog.getByRole("button", { name: "Move it" }).click();
+          if (await dialog.count() > 0) await clickIfThere(dialog.getByRole("button", { name: "Move it" }));
         } else if (await dialog.getByRole("alert").count() > 0) {
-          await dialog.getByRole("button", { name: "Leave it" }).click();
+          await clickIfThere(dialog.getByRole("button", { name: "Leave it" }));
         }
         return false;
       }, "a move that is asked for");
-      if (await dialog.getByRole("alert").count() > 0) await dialog.getByRole("button", { name: "Leave it" }).click();
+      if (await dialog.getByRole("alert").count() > 0) await clickIfThere(dialog.getByRole("button", { name: "Leave it" }));
       await dialog.waitFor({ state: "detached" });
       const row = page.getByRole("table", { name: "Moves that are over" }).getByRole("row").filter({ hasText: `pair ${pair}` });
       await row.getByText("moved").waitFor();
@@ -220,7 +221,7 @@ if (lacking) {
           await page.getByRole("button", { name: "Run this drill…" }).click();
           await dialog.getByRole("textbox").fill(`node-${node}`);
           await dialog.getByRole("button", { name: "Kill it" }).click();
-        } else if (await refusal.count() > 0) await dialog.getByRole("button", { name: "Leave it" }).click();
+        } else if (await refusal.count() > 0) await clickIfThere(dialog.getByRole("button", { name: "Leave it" }));
         return false;
       }, "a drill that begins");
       await dialog.waitFor({ state: "detached" });
