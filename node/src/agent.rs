@@ -88,6 +88,8 @@ pub struct ClusterAgent {
     notices: BTreeMap<String, String>,
     /// One was written since.
     notice_written: bool,
+    /// The coordinator has not answered the last look.
+    away: bool,
 }
 
 impl ClusterAgent {
@@ -113,6 +115,7 @@ impl ClusterAgent {
             installed: false,
             notices: BTreeMap::new(),
             notice_written: false,
+            away: false,
         }
     }
 
@@ -189,10 +192,17 @@ impl ClusterAgent {
             Ok(look) => look,
             Err(error) if error.is_transient() => {
                 tracing::debug!(%error, "the cluster is not seen just now");
+                if is_away(&error) {
+                    self.away = true;
+                    looked.events.push(ControlEvent::CoordinatorAnswers(false));
+                }
                 return Ok(looked);
             }
             Err(error) => return Err(error),
         };
+        if std::mem::take(&mut self.away) {
+            looked.events.push(ControlEvent::CoordinatorAnswers(true));
+        }
         let ended = |session| ControlEvent::SessionEnded { session, answer: None, recorded: true };
         looked.events.extend(look.ended.into_iter().map(ended));
         looked.events.extend(look.missed.then_some(ControlEvent::SessionsMissed));
@@ -407,7 +417,7 @@ impl ClusterAgent {
         let session = self.sessions.open(self.options.incarnation);
         let session = session.inspect_err(|error| tracing::warn!(%error, "no session"));
         let session = session.map_err(|error| match error {
-            ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => Refusal::CoordinatorAway,
+            error if is_away(&error) => Refusal::CoordinatorAway,
             error if error.is_refused_for_room() => {
                 Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull }
             }
@@ -465,6 +475,11 @@ impl ClusterAgent {
             .inspect_err(|error| tracing::debug!(%error, key, "a note of a split is not written just now"));
         ControlEvent::NoticeWritten { key, revision: written.ok() }
     }
+}
+
+/// Whether there was no answer. One that says no is one.
+fn is_away(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))
 }
 
 fn ms(ns: u64) -> u64 {

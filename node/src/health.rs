@@ -11,6 +11,35 @@ use crate::warning;
 const CONTROL_SILENT_NS: u64 = 30_000_000_000;
 /// That clients were refused is told for so long.
 const REFUSED_SHOWN_NS: u64 = 60_000_000_000;
+/// A coordinator that has not answered calls in a row over so long is told of: one call may fail, or an
+/// election stand between.
+const AWAY_NS: u64 = 1_000_000_000;
+/// That it has not is told for so long after the last call: the next one may take the longest deadline.
+const AWAY_SHOWN_NS: u64 = 15_000_000_000;
+
+/// Calls of one kind that the coordinator has not answered, in a row.
+#[derive(Debug, Default)]
+struct Unanswered {
+    /// When the first of them and the last failed.
+    since_and_last_ns: Option<(u64, u64)>,
+}
+
+impl Unanswered {
+    fn on_call(&mut self, answered: bool, now_ns: u64) {
+        let before = self.since_and_last_ns.filter(|_| self.is_recent(now_ns));
+        let since_ns = before.map_or(now_ns, |(since_ns, _)| since_ns);
+        self.since_and_last_ns = (!answered).then_some((since_ns, now_ns));
+    }
+
+    fn is_recent(&self, now_ns: u64) -> bool {
+        self.since_and_last_ns.is_some_and(|(_, last_ns)| now_ns.saturating_sub(last_ns) < AWAY_SHOWN_NS)
+    }
+
+    fn is_told(&self, now_ns: u64) -> bool {
+        let lasts = |(since_ns, last_ns): (u64, u64)| last_ns.saturating_sub(since_ns) >= AWAY_NS;
+        self.since_and_last_ns.is_some_and(lasts) && self.is_recent(now_ns)
+    }
+}
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -22,6 +51,9 @@ pub(crate) struct Health {
     control_silent_ns: Option<u64>,
     /// When a client was last refused a session because the coordinator has no room.
     coordinator_full_at_ns: Option<u64>,
+    /// Looks at the cluster, and sessions that clients asked for: it may answer one and not the other.
+    looks: Unanswered,
+    sessions: Unanswered,
 }
 
 impl Health {
@@ -36,14 +68,24 @@ impl Health {
         self.control_silent_ns = Some(0);
     }
 
+    /// Whether the coordinator has answered a look at the cluster.
+    pub(crate) fn on_look(&mut self, answered: bool, now_ns: u64) {
+        self.looks.on_call(answered, now_ns);
+    }
+
     /// A client has asked for a session; why it got none.
     pub(crate) fn on_session(&mut self, refused: Option<&Refusal>, now_ns: u64) {
         match refused {
             Some(Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull }) => {
                 self.coordinator_full_at_ns = Some(now_ns);
+                self.sessions.on_call(true, now_ns);
             }
+            Some(Refusal::CoordinatorAway) => self.sessions.on_call(false, now_ns),
             Some(_) => {}
-            None => self.coordinator_full_at_ns = None,
+            None => {
+                self.coordinator_full_at_ns = None;
+                self.sessions.on_call(true, now_ns);
+            }
         }
     }
 
@@ -53,7 +95,10 @@ impl Health {
         let refused = self.coordinator_full_at_ns;
         let refused = refused.filter(|at_ns| now_ns.saturating_sub(*at_ns) < REFUSED_SHOWN_NS);
         let of_control = silent_ns.map(warning::of_control);
-        of_control.into_iter().chain(refused.map(|_| warning::of_coordinator_room()))
+        let is_away = self.looks.is_told(now_ns) || self.sessions.is_told(now_ns);
+        let of_coordinator = is_away.then(warning::of_coordinator_away);
+        let of_room = refused.map(|_| warning::of_coordinator_room());
+        of_control.into_iter().chain(of_coordinator).chain(of_room)
     }
 }
 
@@ -102,5 +147,38 @@ mod tests {
         assert!(warnings(&health, SECOND_NS + REFUSED_SHOWN_NS).is_empty(), "nobody has asked for long");
         health.on_session(None, 2 * SECOND_NS);
         assert!(warnings(&health, 2 * SECOND_NS).is_empty());
+    }
+
+    /// Each new client was refused its first write, and the node warned of nothing.
+    #[test]
+    fn coordinator_that_does_not_answer_is_told_unless_it_was_one_call() {
+        let session = |health: &mut Health, answered: bool, now_ns| {
+            health.on_session((!answered).then_some(&Refusal::CoordinatorAway), now_ns);
+        };
+        let kinds: [&dyn Fn(&mut Health, bool, u64); 2] = [&Health::on_look, &session];
+        for call in kinds {
+            let mut health = Health::default();
+            call(&mut health, false, SECOND_NS);
+            assert!(warnings(&health, 9 * SECOND_NS).is_empty(), "one call");
+            call(&mut health, true, 2 * SECOND_NS);
+            call(&mut health, false, 3 * SECOND_NS);
+            assert!(warnings(&health, 3 * SECOND_NS).is_empty(), "it has answered between");
+            call(&mut health, false, 3 * SECOND_NS + AWAY_NS);
+            let said = warnings(&health, 3 * SECOND_NS + AWAY_NS);
+            assert!(said.len() == 1 && said[0].contains("new clients cannot write"), "{said:?}");
+            let later_ns = 3 * SECOND_NS + AWAY_NS + AWAY_SHOWN_NS;
+            assert!(warnings(&health, later_ns).is_empty(), "nobody has asked for long");
+            call(&mut health, false, later_ns);
+            assert!(warnings(&health, later_ns).is_empty(), "one call, long after the others");
+            call(&mut health, false, later_ns + AWAY_NS);
+            assert_eq!(warnings(&health, later_ns + AWAY_NS).len(), 1);
+            call(&mut health, true, later_ns + AWAY_NS);
+            assert!(warnings(&health, later_ns + AWAY_NS).is_empty(), "it answers");
+        }
+        let mut health = Health::default();
+        session(&mut health, false, SECOND_NS);
+        session(&mut health, false, 3 * SECOND_NS);
+        health.on_look(true, 3 * SECOND_NS);
+        assert_eq!(warnings(&health, 3 * SECOND_NS).len(), 1, "it is read, and not written to");
     }
 }

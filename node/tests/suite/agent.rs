@@ -83,18 +83,22 @@ fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_se
     let sim = Sim::new(1);
     let mut member = join(&sim, 0, 1);
     member.link.plan([Fault::NotReached]);
-    assert!(!member.look().changed, "the coordinator is not reached");
+    let looked = member.look();
+    assert!(!looked.changed, "the coordinator is not reached");
+    assert!(matches!(looked.events[..], [ControlEvent::CoordinatorAnswers(false)]), "the worker is told");
     assert!(member.agent.install(false).is_none(), "nothing is known yet");
     assert_eq!(member.agent.due_ns(), sim.now_ns() + EVERY_NS, "and is looked for again");
 
     let looked = member.look();
+    let answers = |event: &ControlEvent| matches!(event, ControlEvent::CoordinatorAnswers(true));
+    assert!(looked.events.iter().any(answers), "and that it answers again");
     let [wanted] = looked.take_over[..] else { panic!("{looked:?}") };
     assert_eq!((wanted.pair, wanted.reason), (PairId(1), ClaimReason::HostLock));
     assert_eq!(member.agent.due_ns(), 0, "what was written is to be seen at once");
     assert!(member.agent.install(false).is_none(), "its own pair is not there yet");
     member.taken(wanted);
 
-    member.look();
+    assert!(!member.look().events.iter().any(answers), "once");
     member.link.plan([Fault::NotReached]);
     assert!(member.agent.install(false).is_none(), "the open sessions are not known");
     let installation = member.agent.install(false).expect("all is there");

@@ -98,6 +98,9 @@ pub(crate) fn of(
             "The coordinator does not answer: nodes serve while their leases last, and are silent then.";
         return of(Level::Warning, sentence.into());
     }
+    if let Some(sentence) = warning_of_a_node(nodes) {
+        return of(Level::Warning, sentence);
+    }
     let serving = match nodes.len() {
         1 => "The only node serves".to_owned(),
         count => format!("All {count} nodes serve"),
@@ -146,7 +149,7 @@ fn counted_do(count: usize) -> String {
     if count == 1 { "one does".to_owned() } else { format!("{count} do") }
 }
 
-/// What is wrong with a node: it is absent, hangs, does not serve, or serves with a warning.
+/// What is wrong with a node: it is absent, hangs, or does not serve.
 fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
     if let Some(node) = nodes.iter().find(|node| node.state == ABSENT) {
         return Some(absent_sentence(nodes, node));
@@ -155,10 +158,13 @@ fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
         let seconds = age_ms / 1_000;
         return Some(format!("Node {node} answers, but its figures stand still for {seconds} s: it hangs."));
     }
-    if let Some(node) = nodes.iter().find(|node| node.state != "serving") {
-        let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        return Some(format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")));
-    }
+    let node = nodes.iter().find(|node| node.state != "serving")?;
+    let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    Some(format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")))
+}
+
+/// What is wrong with a node that serves.
+fn warning_of_a_node(nodes: &[NodeRow]) -> Option<String> {
     let (node, detail) = nodes.iter().find_map(|node| Some((node.node, node.state_detail.as_ref()?)))?;
     Some(format!("Node {node} serves, but: {detail}."))
 }
@@ -458,6 +464,10 @@ mod tests {
         let warned = verdict(&nodes, &[], &[]);
         let words = "Node 2 serves, but: a checkpoint failed.";
         assert_eq!((warned.level, &*warned.sentence), (Level::Warning, words));
+        // Each node warns of a coordinator that is away: what is said of all of them comes before.
+        let survivable = survivable(&nodes, &pairs(&[1, 2, 3]), &[], &[], &NOBODY, false);
+        let away = of(&nodes, 3, &[], &[], &survivable, false);
+        assert!(away.sentence.starts_with("The coordinator does not answer"), "{away:?}");
     }
 
     #[test]

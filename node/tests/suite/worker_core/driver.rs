@@ -339,6 +339,17 @@ fn coordinator_without_room_for_sessions_is_warned_of() {
     }
 }
 
+/// `cell status` said that all serve while each new client's first write was refused.
+#[test]
+fn coordinator_that_does_not_answer_is_warned_of_while_the_node_serves() {
+    let mut pair = serving_pair();
+    for (answers, warned) in [(false, 0), (false, 1), (true, 0)] {
+        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::CoordinatorAnswers(answers))]);
+        assert_eq!(warnings_of(&pair, "the coordinator does not answer"), warned);
+        pair.turn_for(1_500 * MS);
+    }
+}
+
 /// A pair that was handed over leaves in the turn in which the next one comes and gets its number: the log's
 /// device went with the pair that had left, and no write to the new one was ever carried out.
 pub(crate) fn pair_that_comes_as_another_leaves_keeps_its_log() {
