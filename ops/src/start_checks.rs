@@ -3,12 +3,15 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE};
+use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE, TLS_TRUST_FILE};
 use cell_node::AccessRules;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
-use cell_web::{HttpServer, TOKENS_FILE, WebError};
+use cell_web::{HttpServer, TOKENS_FILE, WebError, is_self_issued};
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
 
 use crate::exit::{Exit, Failure};
 
@@ -22,6 +25,10 @@ const HTTP: &str = "http_address";
 const ADVERTISE_HTTP: &str = "advertise_http_address";
 /// Whether it may listen beyond loopback though nothing protects it there.
 const INSECURE: &str = "insecure_network";
+
+/// What helps where a certificate is not for a host that others are told.
+pub(crate) const NAMES_NEXT: &str = "make one for all names and addresses of this host (`cell certificates \
+    make --renew --host NAME,ADDRESS`), or advertise a name that it has";
 
 /// What is said of a fabric that is not protected.
 const OPEN_WORDS: &str = "the fabric is open to its network (insecure_network)";
@@ -56,8 +63,13 @@ impl Advertised {
         Some(Advertised { host: host.to_owned(), port: port.parse().ok()? })
     }
 
+    /// Without the brackets of an address.
+    fn bare_host(&self) -> &str {
+        self.host.trim_matches(['[', ']'])
+    }
+
     fn ip(&self) -> Option<IpAddr> {
-        self.host.trim_matches(['[', ']']).parse().ok()
+        self.bare_host().parse().ok()
     }
 
     /// Its port.
@@ -182,6 +194,46 @@ fn loopback_name(
     })
 }
 
+/// Where a certificate is not for what others are told, of the fabric and of HTTP: they refuse it there. None
+/// as well where it is trusted byte by byte, whatever its names are, and where TLS cannot be served.
+pub(crate) fn names_lacking(settings: &Settings) -> Option<String> {
+    let tls = check_tls(settings).ok()??;
+    let (path, chain) = tls.shown();
+    let own = chain.first()?;
+    // One that a CA has signed is not what others trust, though it is in this node's own file.
+    let is_shared = !settings.text(TLS_TRUST_FILE).is_empty() || is_self_issued(own);
+    if is_shared && tls.trust().certificates().contains(own) {
+        return None;
+    }
+    let told = [(LISTEN, ADVERTISE), (HTTP, ADVERTISE_HTTP)];
+    let told = told.into_iter().filter_map(|(listen, advertise)| told_elsewhere(settings, listen, advertise));
+    let lacking = told.filter(|told| !is_for(own, told.bare_host()));
+    let mut hosts: Vec<String> = lacking.map(|told| told.bare_host().to_owned()).collect();
+    hosts.dedup();
+    (!hosts.is_empty()).then(|| {
+        let (path, hosts) = (path.display(), hosts.join(" and "));
+        format!("the certificate of {path} is not for {hosts}: others are told that, and refuse it there")
+    })
+}
+
+/// What others are told; none of an address on loopback that was not given for that: nobody comes from
+/// elsewhere.
+fn told_elsewhere(settings: &Settings, listen: &str, advertise: &str) -> Option<Advertised> {
+    let told = advertised_or_named(settings, advertise, listen).ok()?; // one that is wrong is refused
+    let is_elsewhere = |ip: IpAddr| !ip.is_unspecified() && !ip.to_canonical().is_loopback();
+    let listened = || Advertised::read(settings.text(listen));
+    told.or_else(|| listened().filter(|listened| listened.ip().is_some_and(is_elsewhere)))
+}
+
+/// Whether those who connect to this host take the certificate for its own.
+fn is_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let (Ok(certificate), Ok(name)) = (ParsedCertificate::try_from(certificate), ServerName::try_from(host))
+    else {
+        return false;
+    };
+    verify_server_name(&certificate, &name).is_ok()
+}
+
 /// The TLS that the settings ask for, if any.
 pub(crate) fn check_tls(settings: &Settings) -> Result<Option<NodeTls>, Failure> {
     NodeTls::from_settings(settings).map_err(|error| explain_web(error.into()))
@@ -208,6 +260,9 @@ pub(crate) fn explain_web(error: WebError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use cell_fabric::TLS_KEY_FILE;
+    use rcgen::{CertificateParams, KeyPair};
+
     use super::*;
     use crate::settings::tests::settings;
 
@@ -323,6 +378,50 @@ mod tests {
             &[(HTTP, "127.0.0.1:7080"), (ADVERTISE_HTTP, "proxy.example:80")],
         ] {
             assert!(warned(well, loopback[0], loopback[1]).is_empty(), "{well:?}");
+        }
+    }
+
+    /// Nobody could connect, and the node and `cell doctor` called the certificate well.
+    #[test]
+    fn certificate_that_is_not_for_what_others_are_told_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |file: &str, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let key = KeyPair::generate().unwrap();
+            let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+            let [shown, private] = ["crt", "key"].map(|end| folder.path().join(format!("{file}.{end}")));
+            std::fs::write(&shown, certificate.pem()).unwrap();
+            std::fs::write(&private, key.serialize_pem()).unwrap();
+            [shown, private].map(|path| path.to_str().unwrap().to_owned())
+        };
+        let [shown, key] = make("node", &["node-1.example", "*.cell.example", "192.0.2.1"]);
+        let [other, _] = make("other", &["other.example"]);
+        let lacking = |more: &[(&str, &str)]| {
+            let tls = [(TLS_CERTIFICATE_FILE, &*shown), (TLS_KEY_FILE, &*key), (TLS_TRUST_FILE, &*other)];
+            names_lacking(&settings(&[&tls[..], more].concat()))
+        };
+        for well in [
+            &[(LISTEN, "192.0.2.1:7000")][..],
+            &[],
+            &[(LISTEN, "0.0.0.0:7000"), (ADVERTISE, "NODE-1.example:7000")],
+            &[(ADVERTISE, "a.cell.example:7000"), (ADVERTISE_HTTP, "node-1.example:80")],
+            &[(ADVERTISE, "node-2.example:7000"), (TLS_TRUST_FILE, &*shown)],
+            &[(ADVERTISE, "node-2.example:7000"), (TLS_TRUST_FILE, "")],
+        ] {
+            assert_eq!(lacking(well), None, "{well:?}");
+        }
+        let wrong: [(&[(&str, &str)], &str); 7] = [
+            (&[(LISTEN, "192.0.2.2:7000")], "not for 192.0.2.2:"),
+            (&[(LISTEN, "node-2.example:7000")], "not for node-2.example:"),
+            (&[(ADVERTISE, "127.0.0.1:7000")], "not for 127.0.0.1:"),
+            (&[(ADVERTISE, "[2001:db8::1]:7000")], "not for 2001:db8::1:"),
+            (&[(ADVERTISE_HTTP, "a.b.cell.example:80")], "not for a.b.cell.example:"),
+            (&[(ADVERTISE, "a.example:1"), (ADVERTISE_HTTP, "a.example:2")], "not for a.example:"),
+            (&[(ADVERTISE, "a.example:1"), (ADVERTISE_HTTP, "b.example:2")], "a.example and b.example:"),
+        ];
+        for (told, hosts) in wrong {
+            let found = lacking(told).unwrap_or_default();
+            assert!(found.contains(hosts) && found.contains(&*shown), "{told:?}: {found}");
         }
     }
 

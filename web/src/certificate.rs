@@ -29,15 +29,7 @@ struct Validity {
 impl Validity {
     /// As a certificate has it; none if that is none.
     fn of(der: &[u8]) -> Option<Validity> {
-        let (certificate, _) = element(der, SEQUENCE)?;
-        let (mut fields, _) = element(certificate, SEQUENCE)?;
-        if let Some((_, rest)) = element(fields, VERSION) {
-            fields = rest;
-        }
-        // The serial number, the algorithm, who issued it.
-        for tag in [INTEGER, SEQUENCE, SEQUENCE] {
-            (_, fields) = element(fields, tag)?;
-        }
+        let (_, fields) = issuer(der)?;
         let (times, _) = element(fields, SEQUENCE)?;
         let (not_before, rest) = time(times)?;
         let (not_after, _) = time(rest)?;
@@ -51,6 +43,31 @@ impl Validity {
             not_after: self.not_after.min(other.not_after),
         }
     }
+}
+
+/// Who issued a certificate, and the fields that follow.
+fn issuer(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (certificate, _) = element(der, SEQUENCE)?;
+    let (mut fields, _) = element(certificate, SEQUENCE)?;
+    if let Some((_, rest)) = element(fields, VERSION) {
+        fields = rest;
+    }
+    // The serial number, the algorithm.
+    for tag in [INTEGER, SEQUENCE] {
+        (_, fields) = element(fields, tag)?;
+    }
+    element(fields, SEQUENCE)
+}
+
+/// Whether a certificate names itself as who issued it, as self-signed ones do.
+#[must_use]
+pub fn is_self_issued(der: &[u8]) -> bool {
+    let names = || {
+        let (issuer, fields) = issuer(der)?;
+        let (_times, fields) = element(fields, SEQUENCE)?;
+        Some((issuer, element(fields, SEQUENCE)?.0))
+    };
+    names().is_some_and(|(issuer, subject)| issuer == subject)
 }
 
 /// What is in the first element, which must have this tag, and what follows it.
@@ -243,7 +260,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use rcgen::{CertificateParams, DnType, Issuer, KeyPair, date_time_ymd};
 
     use super::*;
 
@@ -268,6 +285,17 @@ mod tests {
         for (year, month, day, wanted) in [(1970, 1, 1, 0), (2000, 2, 29, 11_016), (1969, 12, 31, -1)] {
             assert_eq!(days(year, month, day), wanted);
         }
+    }
+
+    #[test]
+    fn self_issued_is_what_no_other_one_has_signed() {
+        assert!(is_self_issued(&certificate()) && !is_self_issued(&[0]));
+        let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
+        authority.distinguished_name.push(DnType::CommonName, "a CA");
+        let issuer = Issuer::new(authority, KeyPair::generate().unwrap());
+        let params = CertificateParams::new(["nowhere.example".to_owned()]).unwrap();
+        let signed = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        assert!(!is_self_issued(signed.der()));
     }
 
     #[test]

@@ -126,7 +126,7 @@ mod tuning_end;
 mod words;
 
 pub use cell_node::TokensError;
-pub use certificate::{certificates_end, exposed};
+pub use certificate::{certificates_end, exposed, is_self_issued};
 pub use event_kind::EVENT_KINDS;
 pub use server::{HttpServer, WebError};
 pub use setting::{SETTINGS, TOKENS_FILE};

@@ -41,8 +41,8 @@ use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls, explain_web,
-    network_warnings,
+    NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
+    explain_web, names_lacking, network_warnings,
 };
 use crate::{cores, environment, etcd_settings, logging, settings};
 
@@ -207,7 +207,8 @@ fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings,
 }
 
 /// Where the fabric listens, and whether that is not loopback. It is warned of a fabric that is open to its
-/// network, and of names that lead nobody else here: now, in the log, and for as long as the node lives.
+/// network, and of names that lead nobody else here: now, in the log, and for as long as the node lives. Of
+/// names that the certificate lacks it is warned now: it may be replaced while the node lives.
 fn listen_on(
     settings: &Settings,
     http: SocketAddr,
@@ -217,7 +218,8 @@ fn listen_on(
     let listen = address(settings, "listen_address")?;
     let beyond_loopback = check_fabric(settings, listen)?;
     let warnings = network_warnings(settings, (listen, beyond_loopback), http);
-    for warning in &warnings {
+    let names = names_lacking(settings).map(|lacking| format!("{lacking}; {NAMES_NEXT}"));
+    for warning in warnings.iter().chain(&names) {
         tracing::warn!("{warning}");
         if !supervised {
             message::warning(warning); // a supervisor has given it already

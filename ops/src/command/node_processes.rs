@@ -40,8 +40,8 @@ use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::provider::Provider;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    Advertised, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
-    network_warnings,
+    Advertised, NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
+    names_lacking, network_warnings,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -177,7 +177,8 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
         check_ports(name, &given, given.port(), processes)?;
     }
     let warnings = network_warnings(resolved, (fabric, beyond_loopback), http);
-    warnings.iter().for_each(|warning| message::warning(warning));
+    let names = names_lacking(resolved).map(|lacking| format!("{lacking}; {NAMES_NEXT}"));
+    warnings.iter().chain(&names).for_each(|warning| message::warning(warning));
     Ok((fabric, http))
 }
 

@@ -16,7 +16,7 @@ use super::finding::{Finding, milliseconds, percentiles};
 use crate::etcd_settings;
 use crate::process_settings::{AGENT_ADDRESS, COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
 use crate::provider::Provider;
-use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
+use crate::start_checks::{NAMES_NEXT, address, check_fabric, check_tls, fabric_is_protected, names_lacking};
 
 const COORDINATOR: &str = "coordinator";
 /// Reads of the coordinator that are counted.
@@ -50,6 +50,8 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     findings.extend(tls(settings));
     findings.extend(SECRETS.into_iter().filter_map(|(name, of)| secret(settings, name, of)));
     findings.extend(CERTIFICATES.into_iter().filter_map(|(name, of)| certificates(settings, name, of)));
+    let lacking = names_lacking(settings);
+    findings.extend(lacking.map(|seen| Finding::doubtful("certificate's names", seen, NAMES_NEXT)));
     findings
 }
 
