@@ -18,6 +18,7 @@ use cell_cluster::{
 use cell_fabric::ConnectionId;
 use cell_protocol::{ReadOnlyReason, Refusal, RequestHeader};
 use cell_recovery::replay_bytes;
+use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, PairId, SessionId};
 use cell_wal::Storage;
 
@@ -88,7 +89,7 @@ pub struct ClusterAgent {
     notices: BTreeMap<String, String>,
     /// One was written since.
     notice_written: bool,
-    /// The coordinator has not answered the last look.
+    /// The last look has failed.
     away: bool,
 }
 
@@ -192,16 +193,16 @@ impl ClusterAgent {
             Ok(look) => look,
             Err(error) if error.is_transient() => {
                 tracing::debug!(%error, "the cluster is not seen just now");
-                if is_away(&error) {
-                    self.away = true;
-                    looked.events.push(ControlEvent::CoordinatorAnswers(false));
-                }
+                self.away = true;
+                let what = if is_away(&error) { "does not answer" } else { "refuses this node" };
+                let why = format!("the coordinator {what} ({})", with_causes(&error));
+                looked.events.push(ControlEvent::CoordinatorFails(Some(why.into())));
                 return Ok(looked);
             }
             Err(error) => return Err(error),
         };
         if std::mem::take(&mut self.away) {
-            looked.events.push(ControlEvent::CoordinatorAnswers(true));
+            looked.events.push(ControlEvent::CoordinatorFails(None));
         }
         let ended = |session| ControlEvent::SessionEnded { session, answer: None, recorded: true };
         looked.events.extend(look.ended.into_iter().map(ended));

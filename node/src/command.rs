@@ -277,9 +277,9 @@ pub enum ControlEvent {
     /// The control thread is at work: it says so after each thing that it has done, about once a second at
     /// most. While the coordinator hangs one thing takes as long as its calls (`coordinator_deadline_ms`).
     Alive,
-    /// Whether the coordinator has answered a look at the cluster: of each that it has not, and of the first
-    /// one after them.
-    CoordinatorAnswers(bool),
+    /// The coordinator has not answered a look at the cluster, or has refused it, and why, for people; none:
+    /// it answers again.
+    CoordinatorFails(Option<Arc<str>>),
     /// What the others have, by which halves of meganodes go to other nodes; none: all stay here.
     Spread(Option<Arc<SpreadView>>),
     /// Settings that apply live have changed; of these options only those count.

@@ -1,6 +1,8 @@
 //! How that stands which a worker depends on and which it hears of now and then: the disk of the logs, the
 //! control thread, the coordinator. What goes wrong with it is for people.
 
+use std::sync::Arc;
+
 use cell_protocol::{ReadOnlyReason, Refusal};
 
 use crate::running_time::RunningTime;
@@ -53,6 +55,8 @@ pub(crate) struct Health {
     coordinator_full_at_ns: Option<u64>,
     /// Looks at the cluster, and sessions that clients asked for: it may answer one and not the other.
     looks: Unanswered,
+    /// Why the last look failed.
+    look_failure: Option<Arc<str>>,
     sessions: Unanswered,
 }
 
@@ -68,9 +72,10 @@ impl Health {
         self.control_silent_ns = Some(0);
     }
 
-    /// Whether the coordinator has answered a look at the cluster.
-    pub(crate) fn on_look(&mut self, answered: bool, now_ns: u64) {
-        self.looks.on_call(answered, now_ns);
+    /// Why a look at the cluster has failed; none: the coordinator has answered.
+    pub(crate) fn on_look(&mut self, failure: Option<Arc<str>>, now_ns: u64) {
+        self.looks.on_call(failure.is_none(), now_ns);
+        self.look_failure = failure;
     }
 
     /// A client has asked for a session; why it got none.
@@ -95,8 +100,9 @@ impl Health {
         let refused = self.coordinator_full_at_ns;
         let refused = refused.filter(|at_ns| now_ns.saturating_sub(*at_ns) < REFUSED_SHOWN_NS);
         let of_control = silent_ns.map(warning::of_control);
-        let is_away = self.looks.is_told(now_ns) || self.sessions.is_told(now_ns);
-        let of_coordinator = is_away.then(warning::of_coordinator_away);
+        let of_looks = self.look_failure.as_deref().filter(|_| self.looks.is_told(now_ns));
+        let of_sessions = || self.sessions.is_told(now_ns).then_some("the coordinator does not answer");
+        let of_coordinator = of_looks.or_else(of_sessions).map(warning::of_coordinator_away);
         let of_room = refused.map(|_| warning::of_coordinator_room());
         of_control.into_iter().chain(of_coordinator).chain(of_room)
     }
@@ -152,10 +158,13 @@ mod tests {
     /// Each new client was refused its first write, and the node warned of nothing.
     #[test]
     fn coordinator_that_does_not_answer_is_told_unless_it_was_one_call() {
+        let look = |health: &mut Health, answered: bool, now_ns| {
+            health.on_look((!answered).then(|| "it refuses (a password)".into()), now_ns);
+        };
         let session = |health: &mut Health, answered: bool, now_ns| {
             health.on_session((!answered).then_some(&Refusal::CoordinatorAway), now_ns);
         };
-        let kinds: [&dyn Fn(&mut Health, bool, u64); 2] = [&Health::on_look, &session];
+        let kinds: [&dyn Fn(&mut Health, bool, u64); 2] = [&look, &session];
         for call in kinds {
             let mut health = Health::default();
             call(&mut health, false, SECOND_NS);
@@ -178,7 +187,10 @@ mod tests {
         let mut health = Health::default();
         session(&mut health, false, SECOND_NS);
         session(&mut health, false, 3 * SECOND_NS);
-        health.on_look(true, 3 * SECOND_NS);
+        look(&mut health, true, 3 * SECOND_NS);
         assert_eq!(warnings(&health, 3 * SECOND_NS).len(), 1, "it is read, and not written to");
+        look(&mut health, false, 4 * SECOND_NS);
+        look(&mut health, false, 6 * SECOND_NS);
+        assert!(warnings(&health, 6 * SECOND_NS)[0].starts_with("it refuses (a password): "));
     }
 }

@@ -69,11 +69,12 @@ pub(crate) fn of_control(silent_ns: u64) -> String {
     )
 }
 
-/// Of a coordinator that has not answered for a while.
-pub(crate) fn of_coordinator_away() -> String {
-    "the coordinator does not answer: new clients cannot write, and once its lease has run out this node \
-     answers nobody; bring the coordinator back, or see whether this host reaches it"
-        .to_owned()
+/// Of a coordinator that has not answered for a while, or has refused this node: what it does.
+pub(crate) fn of_coordinator_away(what: &str) -> String {
+    format!(
+        "{what}: new clients cannot write, and once its lease has run out this node answers nobody; bring \
+         the coordinator back, or see whether this host reaches it and may use it"
+    )
 }
 
 /// Of a coordinator that refuses sessions.

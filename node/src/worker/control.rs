@@ -42,7 +42,7 @@ impl Worker {
             }
             ControlEvent::DiskFree(bytes) => self.health.disk_free = Some(bytes),
             ControlEvent::Alive => self.health.on_control(),
-            ControlEvent::CoordinatorAnswers(answers) => self.health.on_look(answers, self.now_ns),
+            ControlEvent::CoordinatorFails(why) => self.health.on_look(why, self.now_ns),
             ControlEvent::OptionsChanged(options) => self.apply_live(&options),
             ControlEvent::CheckTree(run) => self.tree_checker.begin(run),
             ControlEvent::Stop { checkpoint } => match self.phase {

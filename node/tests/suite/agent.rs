@@ -85,12 +85,13 @@ fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_se
     member.link.plan([Fault::NotReached]);
     let looked = member.look();
     assert!(!looked.changed, "the coordinator is not reached");
-    assert!(matches!(looked.events[..], [ControlEvent::CoordinatorAnswers(false)]), "the worker is told");
+    let [ControlEvent::CoordinatorFails(Some(why))] = &looked.events[..] else { panic!("{looked:?}") };
+    assert!(why.starts_with("the coordinator does not answer ("), "{why}");
     assert!(member.agent.install(false).is_none(), "nothing is known yet");
     assert_eq!(member.agent.due_ns(), sim.now_ns() + EVERY_NS, "and is looked for again");
 
     let looked = member.look();
-    let answers = |event: &ControlEvent| matches!(event, ControlEvent::CoordinatorAnswers(true));
+    let answers = |event: &ControlEvent| matches!(event, ControlEvent::CoordinatorFails(None));
     assert!(looked.events.iter().any(answers), "and that it answers again");
     let [wanted] = looked.take_over[..] else { panic!("{looked:?}") };
     assert_eq!((wanted.pair, wanted.reason), (PairId(1), ClaimReason::HostLock));

@@ -343,9 +343,10 @@ fn coordinator_without_room_for_sessions_is_warned_of() {
 #[test]
 fn coordinator_that_does_not_answer_is_warned_of_while_the_node_serves() {
     let mut pair = serving_pair();
-    for (answers, warned) in [(false, 0), (false, 1), (true, 0)] {
-        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::CoordinatorAnswers(answers))]);
-        assert_eq!(warnings_of(&pair, "the coordinator does not answer"), warned);
+    let why = || Some("the coordinator does not answer (refused)".into());
+    for (why, warned) in [(why(), 0), (why(), 1), (None, 0)] {
+        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::CoordinatorFails(why))]);
+        assert_eq!(warnings_of(&pair, "does not answer (refused): new clients cannot write"), warned);
         pair.turn_for(1_500 * MS);
     }
 }
