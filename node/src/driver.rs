@@ -360,7 +360,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
                 congestion.forget(connection);
                 worker.closed(connection);
             }
-            Event::Refused { peer, reason: reason @ CloseReason::PeerClosed } => {
+            Event::Refused { peer, reason } if reason.is_departure() => {
                 tracing::debug!(?peer, %reason, "a peer left before there was a connection");
             }
             Event::Refused { peer, reason } => {

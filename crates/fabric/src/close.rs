@@ -144,6 +144,13 @@ impl fmt::Display for QueuePairFailure {
 }
 
 impl CloseReason {
+    /// Whether the peer just went: it closed the connection, or was gone when it was written to or read from.
+    #[must_use]
+    pub fn is_departure(self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        matches!(self, CloseReason::PeerClosed | CloseReason::Network(BrokenPipe | ConnectionReset))
+    }
+
     /// The answer to a peer whose hello is refused for this reason; `None`: no answer, as for strangers.
     pub(crate) fn refusal(self) -> Option<HelloRefusal> {
         match self {
@@ -213,6 +220,16 @@ impl fmt::Display for Stranger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peer_that_went_is_told_from_a_network_that_fails() {
+        let departs = [CloseReason::PeerClosed, CloseReason::network(Errno::PIPE)];
+        assert!(departs.into_iter().all(CloseReason::is_departure));
+        assert!(CloseReason::network(Errno::CONNRESET).is_departure());
+        for other in [CloseReason::network(Errno::HOSTUNREACH), CloseReason::Truncated { received: 1 }] {
+            assert!(!other.is_departure(), "{other}");
+        }
+    }
 
     #[test]
     fn stranger_first_bytes_are_recognised() {

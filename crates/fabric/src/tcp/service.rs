@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use cell_terms::Seldom;
 use cell_terms::mutant::{Mutant, planted};
 
-use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
@@ -166,7 +165,7 @@ impl Server {
                 Some((read, sequence)) => waiting.push_back((connection, read, sequence)),
                 None => broken.push(connection),
             },
-            Event::Refused { peer, reason: reason @ CloseReason::PeerClosed } => {
+            Event::Refused { peer, reason } if reason.is_departure() => {
                 tracing::debug!(%peer, %reason, "a peer left before its one-sided lane was open");
             }
             Event::Refused { peer, reason } => {
