@@ -371,6 +371,10 @@ impl ClientCore {
             let lacking = link.last_attempt_error.filter(|_| !link.connection.is_up());
             pending.last = pending.last.or(lacking).or(self.last_attempt_error.filter(|_| !is_up));
             if now_ns >= pending.deadline_ns {
+                if !is_up && pending.last.is_some_and(|last| last.is_word_of_server()) {
+                    // Whoever said so was reached then: the failure to reach anybody is newer.
+                    pending.last = lacking.or(self.last_attempt_error).or(pending.last);
+                }
                 let waits_for_session = pending.state == PendingState::WaitsForSession;
                 let lacks = self.session.failure().filter(|_| waits_for_session);
                 pending.last = lacks.or(pending.last);

@@ -84,6 +84,11 @@ impl AttemptError {
         }
     }
 
+    /// Whether a server that was reached said so.
+    pub(crate) fn is_word_of_server(&self) -> bool {
+        matches!(self, AttemptError::Refused(_) | AttemptError::Unserved { .. })
+    }
+
     /// Whether TLS did not come about for a reason that waiting does not mend. (Whoever ends without a word
     /// of TLS may just have died.)
     #[must_use]

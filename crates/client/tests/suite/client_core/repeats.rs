@@ -138,26 +138,45 @@ fn failed_condition_is_a_result_even_of_a_repeat() {
     assert_eq!(fate(&completion), Some(Fate::NotDone));
 }
 
+/// Lets each connection fail until something is complete.
+fn connect_in_vain(harness: &mut CoreHarness, why: AttemptError) {
+    for _ in 0..200 {
+        harness.core.tick(harness.now_ns);
+        if harness.core.completions() > 0 {
+            return;
+        }
+        if let Some(ClientCommand::Connect { .. }) = harness.core.command(harness.now_ns) {
+            harness.core.closed(LinkId::BOOTSTRAP, harness.now_ns, why);
+        }
+        harness.now_ns = harness.now_ns.max(harness.core.due_ns().unwrap());
+    }
+}
+
 #[test]
 fn deadline_without_a_connection_means_not_done() {
     let mut harness = CoreHarness::new(ClientOptions { deadline_ms: 5_000, ..options() });
     harness.submit(&put(b"key", b"value"));
-    harness.core.tick(harness.now_ns);
-    for _ in 0..100 {
-        if let Some(ClientCommand::Connect { .. }) = harness.core.command(harness.now_ns) {
-            harness.core.closed(
-                LinkId::BOOTSTRAP,
-                harness.now_ns,
-                AttemptError::Closed(CloseReason::HandshakeTimeout),
-            );
-        }
-        harness.now_ns = harness.core.due_ns().unwrap();
-        harness.core.tick(harness.now_ns);
-    }
+    connect_in_vain(&mut harness, AttemptError::Closed(CloseReason::HandshakeTimeout));
     let completion = harness.completion();
     let Err(ClientError::Deadline { waited_ms, last }) = completion.outcome else { panic!("{completion:?}") };
     assert_eq!((waited_ms, completion.elapsed_ns), (5_000, 5_000 * MS));
     assert_eq!(last, Some(AttemptError::Closed(CloseReason::HandshakeTimeout)), "why it could not be sent");
+}
+
+/// "The pair is being recovered", of a server that had been gone for all the time since.
+#[test]
+fn deadline_says_that_no_server_is_reached_and_not_what_one_refused_before() {
+    let mut harness = CoreHarness::up(ClientOptions { deadline_ms: 5_000, ..options() }, false);
+    harness.submit(&get(b"key"));
+    harness.step();
+    let id = harness.requests()[0].1;
+    harness.refuse(id, Refusal::Recovering);
+    harness.cut();
+    let gone = AttemptError::Closed(CloseReason::Network(std::io::ErrorKind::ConnectionRefused));
+    connect_in_vain(&mut harness, gone);
+    let completion = harness.completion();
+    let Err(ClientError::Deadline { last, .. }) = completion.outcome else { panic!("{completion:?}") };
+    assert_eq!(last, Some(gone));
 }
 
 #[test]
