@@ -39,6 +39,7 @@ mod readiness;
 mod reload;
 mod service;
 mod settings;
+mod side_by_side;
 mod signal;
 mod start_checks;
 mod store;

@@ -6,6 +6,7 @@ use cell_terms::{NodeId, PairId};
 
 use crate::args::ServerArgs;
 use crate::output::message;
+use crate::side_by_side::side_by_side;
 use crate::store::Store;
 
 pub(crate) struct Member {
@@ -75,7 +76,7 @@ pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Resu
         let met = store.as_ref().ok().and_then(Store::node);
         Member { server, node: met.or(node), pairs, store }
     };
-    let mut members: Vec<Member> = places.into_iter().map(connect).collect();
+    let mut members = side_by_side(places, connect);
     members.sort_by_key(|member| (member.node.is_none(), member.node));
     members.dedup_by(|later, first| later.node.is_some() && later.node == first.node && later.store.is_ok());
     Ok(members)

@@ -1,6 +1,7 @@
 //! `cell status`: what the nodes say of themselves.
 
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::readiness::{HttpArgs, Readiness, ask_usual};
+use crate::side_by_side::side_by_side;
 use crate::store::Store;
 use crate::unserved_pairs::UnservedPairs;
 use crate::watch::WatchArgs;
@@ -59,25 +61,37 @@ fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, UnservedPairs)> {
     Ok((asked, second.after(&first)))
 }
 
-/// Every node's answer, beside the region table as the first of them has it.
+/// Every node's answer, beside the region table as the first of them to answer has it.
 fn ask_once(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, UnservedPairs)> {
-    let mut table = None;
-    let mut ask = |Member { server, node, store, .. }| {
-        let status = store.and_then(|mut store: Store| {
-            table = table.take().or_else(|| store.pairs().ok());
-            store.status()
-        });
+    let table = OnceLock::new();
+    // The table is older than every status that it is compared with.
+    let status = |mut store: Store| {
+        if table.get().is_none() {
+            match store.pairs() {
+                Ok(pairs) => table.set(pairs).unwrap_or_default(),
+                Err(error) if is_silent(&error) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        store.status()
+    };
+    let ask = |Member { server, node, store, .. }: Member| {
+        let status = store.and_then(status);
         Asked { server, node, status, readiness: None }
     };
-    let mut asked: Vec<Asked> =
-        members(&arguments.server, Duration::from_secs(2))?.into_iter().map(&mut ask).collect();
-    if let several @ [_, _, ..] = &mut asked[..] {
-        for one in several.iter_mut().filter(|one| one.status.as_ref().is_err_and(is_silent)) {
-            one.readiness = ask_usual(&one.server, arguments.server.ca.as_deref())?;
-        }
+    let mut asked = side_by_side(members(&arguments.server, Duration::from_secs(2))?, ask);
+    if asked.len() > 1 {
+        let ca = arguments.server.ca.as_deref();
+        let is_unheard = |one: &&mut Asked| one.status.as_ref().is_err_and(is_silent);
+        let silent: Vec<&mut Asked> = asked.iter_mut().filter(is_unheard).collect();
+        let by_its_http = |one: &mut Asked| -> anyhow::Result<()> {
+            one.readiness = ask_usual(&one.server, ca)?;
+            Ok(())
+        };
+        side_by_side(silent, by_its_http).into_iter().collect::<anyhow::Result<()>>()?;
     }
     let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
-    let unserved = UnservedPairs::of(&table.unwrap_or_default(), reports);
+    let unserved = UnservedPairs::of(&table.into_inner().unwrap_or_default(), reports);
     Ok((asked, unserved))
 }
 
