@@ -88,7 +88,7 @@ impl Door {
             None => Box::new(socket),
             Some(trust) => {
                 let under_tls = shake_hands(trust, agent, socket);
-                Box::new(under_tls.map_err(|error| away(format!("cannot be spoken to over TLS: {error}")))?)
+                Box::new(under_tls.map_err(|error| away(in_words("cannot be spoken to over TLS", &error)))?)
             }
         };
         let mut door = Door::new(Some(agent.to_owned()), stream);
@@ -141,7 +141,7 @@ impl Door {
             Ok(said) => said,
             // Its words, not the error itself: a pipe that breaks here is not the reader of our output.
             Err(error) if is_gone(&error) => return Err(self.trouble("is gone".to_owned())),
-            Err(error) => return Err(self.trouble(format!("does not answer: {error}"))),
+            Err(error) => return Err(self.trouble(in_words("does not answer", &error))),
         };
         if said.is_empty() {
             return Err(self.trouble("is gone".to_owned()));
@@ -191,6 +191,16 @@ impl Door {
             Some(agent) => DrillError::AgentAway { agent: agent.clone(), why },
             None => DrillError::Supervisor(why),
         }
+    }
+}
+
+/// What has failed, and why; of an end that stands still the system says what is about its own socket.
+fn in_words(what: &str, error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("does not answer within {} s", PATIENCE.as_secs())
+        }
+        _ => format!("{what}: {error}"),
     }
 }
 
@@ -336,6 +346,18 @@ pub(crate) mod tests {
         let nobody = "127.0.0.1:1";
         let away = Door::of_agent(&agents(&[nobody]), nobody).err().unwrap();
         assert!(matches!(&away, DrillError::AgentAway { .. }) && away.to_string().contains(nobody), "{away}");
+    }
+
+    /// "Resource temporarily unavailable" was said of it.
+    #[test]
+    fn agent_that_stands_still_does_not_answer() {
+        let (own, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        own.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(own));
+        let error = door.ask(DrillRequest::Stop { node: 4 }).unwrap_err().to_string();
+        assert!(error.contains("host-1:7090") && error.contains("does not answer within 10 s"), "{error}");
+        let refused = in_words("cannot be spoken to over TLS", &ErrorKind::ConnectionRefused.into());
+        assert_eq!(refused, "cannot be spoken to over TLS: connection refused");
     }
 
     /// Scripts took a coordinator that was silent for a command line that was wrong.
