@@ -213,8 +213,8 @@ mod tests {
         std::thread::spawn(move || {
             let coordinator = Arc::new(Sim::new(1).link());
             let (events, _supervisor) = channel();
-            let turns = DrillTurns::default();
-            let host = AgentHost { coordinator, events, turns, first: 1, allows_drills: false };
+            let (turns, next_if_away) = (DrillTurns::default(), String::new());
+            let host = AgentHost { coordinator, events, turns, first: 1, allows_drills: false, next_if_away };
             let served = serve_after(Duration::from_millis(50), socket, &guards, &host, || None);
             ended.send(served.map_err(|error| error.kind())).unwrap();
         });

@@ -164,8 +164,9 @@ mod tests {
         let address = door.address();
         let coordinator = Arc::new(Sim::new(1).link());
         let (events, _supervisor) = channel();
-        let turns = DrillTurns::default();
-        door.serve(AgentHost { coordinator, events, turns, first: 1, allows_drills: false }).unwrap();
+        let (turns, next_if_away) = (DrillTurns::default(), String::new());
+        let host = AgentHost { coordinator, events, turns, first: 1, allows_drills: false, next_if_away };
+        door.serve(host).unwrap();
         let connect = || TcpStream::connect(address).unwrap();
         let _silent: Vec<_> = (0..CONNECTIONS_MAX + 7).map(|_| connect()).collect();
         let mut drill = connect();

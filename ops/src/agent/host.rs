@@ -19,4 +19,6 @@ pub(crate) struct AgentHost {
     pub(crate) first: u16,
     /// Whether faults may be done to them.
     pub(crate) allows_drills: bool,
+    /// What to do where the coordinator does not answer.
+    pub(crate) next_if_away: String,
 }

@@ -33,8 +33,9 @@ pub(super) struct AgentSession<'a> {
 impl<'a> AgentSession<'a> {
     /// Of a drill that has asked for nothing yet.
     pub(super) fn new(host: &'a AgentHost) -> AgentSession<'a> {
-        let AgentHost { coordinator, events, turns, first, .. } = host;
-        let drill = DrillSession::new(coordinator, events, turns).patient(COORDINATOR_PATIENCE);
+        let AgentHost { coordinator, events, turns, first, next_if_away, .. } = host;
+        let drill = DrillSession::new(coordinator, events, turns);
+        let drill = drill.of_agent(COORDINATOR_PATIENCE, next_if_away);
         let turn = ClusterTurn::new(coordinator, *first);
         AgentSession { host, drill, turn, remedies: Vec::new(), cluster: None }
     }
@@ -165,7 +166,8 @@ mod tests {
         });
         let coordinator = Arc::new(Sim::new(1).link());
         let turns = DrillTurns::default();
-        (AgentHost { coordinator, events, turns, first: 1, allows_drills }, supervisor)
+        let next_if_away = "look at tls://c:7200".to_owned();
+        (AgentHost { coordinator, events, turns, first: 1, allows_drills, next_if_away }, supervisor)
     }
 
     #[test]
@@ -201,6 +203,23 @@ mod tests {
             ]
         );
         assert_eq!(done.len(), requests.len() - 1 + 1 + 3, "the begin is none of the supervisor's");
+    }
+
+    /// A supervisor's messages were named, which stand on the agent's host and do not say where it is.
+    #[test]
+    fn coordinator_that_does_not_answer_is_named_by_its_place() {
+        let (mut host, supervisor) = host(true);
+        let link = Sim::new(1).link();
+        link.set_cut(true);
+        host.coordinator = Arc::new(link);
+        let AgentHost { coordinator, events, turns, next_if_away, .. } = &host;
+        let drill = DrillSession::new(coordinator, events, turns);
+        let mut drill = drill.of_agent(Duration::ZERO, next_if_away);
+        let refused = drill.answer(DrillRequest::Status).refused.unwrap();
+        assert!(refused.is_away && refused.next == "look at tls://c:7200", "{refused:?}");
+        drop(drill);
+        drop(host);
+        supervisor.join().unwrap();
     }
 
     /// It was said to stand still for good, though another process was up.

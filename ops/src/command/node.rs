@@ -297,7 +297,7 @@ fn coordinator_place(settings: &Settings) -> CoordinatorPlace {
 }
 
 /// Where a coordinator is, for people.
-fn place_words(settings: &Settings) -> String {
+pub(super) fn place_words(settings: &Settings) -> String {
     match settings.text(COORDINATOR_ADDRESS) {
         EMBEDDED => "this process itself".to_owned(),
         ETCD => etcd_settings::place_words(settings),

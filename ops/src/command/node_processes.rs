@@ -24,6 +24,7 @@ use crate::agent::guards::Guards;
 use crate::agent::host::AgentHost;
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
+use crate::command::node::place_words;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::drill_turn::DrillTurns;
@@ -155,12 +156,17 @@ fn agent_host(
             Arc::new(Provider::open(resolved.text(COORDINATOR_ADDRESS), resolved, deadline)?)
         }
     };
+    let next_if_away = match hosted {
+        Some(_) => "look at the agent's messages: the coordinator is in its process".to_owned(),
+        None => format!("see whether it runs and the agent's host reaches it: {}", place_words(resolved)),
+    };
     Ok(AgentHost {
         coordinator,
         events: events.clone(),
         turns: DrillTurns::default(),
         first: u16::try_from(plan.id(0)).unwrap_or(u16::MAX),
         allows_drills: wanted.agent == Some(true),
+        next_if_away,
     })
 }
 

@@ -79,6 +79,8 @@ pub(crate) struct DrillSession {
     pause: DrillPause,
     turn: DrillTurn,
     patience: Duration,
+    /// What to do where the coordinator does not answer.
+    next_if_away: String,
 }
 
 impl DrillSession {
@@ -90,12 +92,13 @@ impl DrillSession {
     ) -> DrillSession {
         let (pause, turn) = (DrillPause::new(coordinator), DrillTurn::new(turns));
         let (coordinator, events) = (coordinator.clone(), events.clone());
-        DrillSession { coordinator, events, pause, turn, patience: Duration::ZERO }
+        let next_if_away = "look at the supervisor's messages".to_owned();
+        DrillSession { coordinator, events, pause, turn, patience: Duration::ZERO, next_if_away }
     }
 
-    /// The same; a coordinator that does not answer is asked again for so long.
-    pub(crate) fn patient(self, patience: Duration) -> DrillSession {
-        DrillSession { patience, ..self }
+    /// The same; a coordinator that does not answer is asked again for so long, and then this is to be done.
+    pub(crate) fn of_agent(self, patience: Duration, next_if_away: &str) -> DrillSession {
+        DrillSession { patience, next_if_away: next_if_away.to_owned(), ..self }
     }
 
     /// Has a request carried out.
@@ -117,7 +120,7 @@ impl DrillSession {
                 Err(error) => {
                     return not_done(away(
                         format!("the coordinator does not answer: {error}"),
-                        "look at the supervisor's messages",
+                        &self.next_if_away,
                     ));
                 }
             }
