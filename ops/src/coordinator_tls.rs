@@ -19,6 +19,10 @@ use crate::process_settings::{COORDINATOR_LISTEN, COORDINATOR_TOKEN_FILE};
 use crate::reload;
 use crate::start_checks::{address as address_of, check_tls, explain_web};
 
+/// What to do where a coordinator's certificate is not taken.
+pub(crate) const NEXT_OF_CERTIFICATE: &str =
+    "give the certificate of the CA that signed the coordinator's as tls_trust_file, name it as its \
+     certificate does, and see to the clocks of both hosts";
 /// A longer token is none.
 const TOKEN_BYTES_MAX: u64 = 1 << 10;
 
@@ -69,9 +73,18 @@ fn token(path: &Path) -> io::Result<String> {
     }
 }
 
+/// Where it is that listens by this setting, and the port that it has got: by the name that was given, for
+/// which its certificate is.
+fn place(given: &str, port: u16) -> String {
+    let host = given.rsplit_once(':').map_or(given, |(host, _)| host);
+    format!("tls://{host}:{port}")
+}
+
 /// A coordinator's door to the network, and the files by which it opens.
 pub(crate) struct Door {
-    server: CoordinatorTlsServer,
+    _server: CoordinatorTlsServer,
+    /// Where it is, for people.
+    place: String,
     tls: NodeTls,
     access: Arc<AccessRules>,
 }
@@ -114,12 +127,13 @@ impl Door {
             // Its address may be there, or let go, at the next start.
             Failure::new(Exit::Error, with_causes(&error)).next("give another coordinator_listen_address")
         })?;
-        Ok(Some(Door { server, tls, access }))
+        let place = place(settings.text(COORDINATOR_LISTEN), server.address().port());
+        Ok(Some(Door { _server: server, place, tls, access }))
     }
 
     /// Where it is, for people.
-    pub(crate) fn place(&self) -> String {
-        format!("tls://{}", self.server.address())
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     /// Reads certificates again that were replaced.
@@ -161,6 +175,13 @@ mod tests {
         std::fs::write(&path, "secret\n").unwrap();
         assert_eq!(token(&path).unwrap(), "secret");
         assert!(address("/run/coordinator.socket").unwrap().is_none() && address("tls://x").is_err());
+    }
+
+    /// An address was shown, which the certificate need not have.
+    #[test]
+    fn place_has_the_name_that_was_given_and_the_port_that_it_has_got() {
+        assert_eq!(place("localhost:0", 7200), "tls://localhost:7200");
+        assert_eq!(place("[::1]:7200", 7200), "tls://[::1]:7200");
     }
 
     #[test]

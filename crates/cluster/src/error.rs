@@ -9,6 +9,7 @@ use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 use crate::drain_row::NodeRefusal;
 use crate::etcd_error::EtcdError;
 use crate::move_row::MoveRefusal;
+use crate::providers::tls_way::NotConnected;
 use crate::request::CoordinatorRefusal;
 use crate::terms::TermsDifference;
 
@@ -292,6 +293,14 @@ impl ClusterError {
                     EtcdError::Credentials | EtcdError::Password { .. } | EtcdError::Permission { .. }
                 )
         )
+    }
+
+    /// Whether the coordinator was not asked because its certificate, over TLS, is not taken here.
+    #[must_use]
+    pub fn is_about_certificate(&self) -> bool {
+        let ClusterError::NotReached(error) = self else { return false };
+        let why = error.get_ref().and_then(|why| why.downcast_ref::<NotConnected>());
+        why.is_some_and(NotConnected::is_about_certificate)
     }
 
     /// Whether the coordinator did nothing because its disk is full, or its quota of such rows.

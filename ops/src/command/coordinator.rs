@@ -224,6 +224,9 @@ fn explain(error: &ClusterError) -> Failure {
             let next = "give the file of a token of role admin as coordinator_token_file";
             Failure::new(Exit::Error, words).next(next)
         }
+        error if error.is_about_certificate() => {
+            Failure::new(Exit::Unreachable, words).next(coordinator_tls::NEXT_OF_CERTIFICATE)
+        }
         ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
             Failure::new(Exit::Unreachable, words)
         }

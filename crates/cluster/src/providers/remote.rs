@@ -257,6 +257,21 @@ mod tests {
 
     const FAR: Duration = Duration::from_secs(120);
 
+    #[test]
+    fn certificate_that_is_not_taken_is_told_from_a_coordinator_that_is_not_there() {
+        let (ends, others) = (Ends::new(), Ends::new());
+        let (address, check) = ("127.0.0.1:0".parse().unwrap(), Ends::check());
+        let link = Arc::new(Sim::new(1).link());
+        let server = CoordinatorTlsServer::start(link, address, ends.server(), check).unwrap();
+        let address = TlsAddress::parse(&format!("tls://{}", server.address())).unwrap().unwrap();
+        let ask = || Remote::over_tls(address.clone(), others.credentials(TOKEN), FAR).read("where");
+        let untrusted = ask().unwrap_err();
+        assert!(untrusted.is_about_certificate(), "{untrusted:?}");
+        drop(server);
+        let gone = ask().unwrap_err();
+        assert!(!gone.is_about_certificate(), "{gone:?}");
+    }
+
     /// A host of the coordinator is replaced by one with another address, and a name leads there.
     #[test]
     fn name_that_leads_elsewhere_is_followed_after_what_was_there_has_gone() {

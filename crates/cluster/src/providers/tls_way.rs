@@ -79,6 +79,22 @@ pub(crate) enum NoWay {
     Refused(CoordinatorRefusal),
 }
 
+/// Where nobody was reached over TLS, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {why}")]
+pub(crate) struct NotConnected {
+    address: String,
+    why: io::Error,
+}
+
+impl NotConnected {
+    /// Whether the certificate that was shown is not taken.
+    pub(crate) fn is_about_certificate(&self) -> bool {
+        let why = self.why.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
+        matches!(why, Some(rustls::Error::InvalidCertificate(_)))
+    }
+}
+
 impl From<io::Error> for NoWay {
     fn from(error: io::Error) -> NoWay {
         NoWay::Failed(error)
@@ -105,8 +121,9 @@ impl TlsWay {
     /// A new connection, by then.
     pub(crate) fn connect(&self, until_ns: u64) -> Result<TlsPipe, NoWay> {
         self.try_connect(until_ns).map_err(|failed| match failed {
-            NoWay::Failed(error) => {
-                NoWay::Failed(io::Error::new(error.kind(), format!("{}: {error}", self.address)))
+            NoWay::Failed(why) => {
+                let address = self.address.to_string();
+                NoWay::Failed(io::Error::new(why.kind(), NotConnected { address, why }))
             }
             refused => refused,
         })

@@ -13,6 +13,7 @@ use clap::{ArgMatches, Args};
 use serde_json::json;
 
 use crate::args::Global;
+use crate::coordinator_tls::NEXT_OF_CERTIFICATE;
 use crate::exit::{Exit, Failure};
 use crate::output::message::{self, print_json};
 use crate::output::table;
@@ -97,6 +98,7 @@ fn explain(error: ClusterError) -> anyhow::Error {
         ClusterError::Refused(CoordinatorRefusal::Token) => {
             (Exit::Error, Some("give the file of a token of role admin as coordinator_token_file"))
         }
+        error if error.is_about_certificate() => (Exit::Unreachable, Some(NEXT_OF_CERTIFICATE)),
         ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => (
             Exit::Unreachable,
             Some(
