@@ -209,12 +209,19 @@ fn of_error(place: &str, way: Way, error: &ClientError) -> Finding {
     }
 }
 
+/// As a peer without TLS ends it; one that just died may, too, so that it is no [`ClientError::NoTls`].
+const NO_WORD_OF_TLS: AttemptError = AttemptError::Closed(CloseReason::Tls(TlsFailure::Unanswered));
+
 fn next(error: &ClientError) -> &'static str {
     match error {
         ClientError::Resolve { .. } => "see that this host knows the name (/etc/hosts, DNS)",
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
             "see whether a node runs there and holds its lease (its /readyz says), and that no firewall drops \
              what goes to this port"
+        }
+        ClientError::Unreachable { reason, .. } if *reason == NO_WORD_OF_TLS => {
+            "give the node there a tls_certificate_file, if it has none: all nodes of a cluster serve TLS, \
+             or none does; else see what it has logged"
         }
         ClientError::Unreachable { .. } => {
             "start the node there; see its listen_address, and that no firewall refuses this port"
@@ -314,6 +321,7 @@ mod tests {
         for (error, wanted, words) in [
             (unreachable(AttemptError::NoHello { timeout_ms: 9 }), Health::Bad, "holds its lease"),
             (unreachable(AttemptError::NotStarted), Health::Bad, "start the node there"),
+            (unreachable(NO_WORD_OF_TLS), Health::Bad, "if it has none"),
             (
                 ClientError::WrongService {
                     server: server(),
