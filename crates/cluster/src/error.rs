@@ -290,7 +290,10 @@ impl ClusterError {
             self,
             ClusterError::Refused(CoordinatorRefusal::Token)
                 | ClusterError::Etcd(
-                    EtcdError::Credentials | EtcdError::Password { .. } | EtcdError::Permission { .. }
+                    EtcdError::NoUser
+                        | EtcdError::Credentials
+                        | EtcdError::Password { .. }
+                        | EtcdError::Permission { .. }
                 )
         )
     }
@@ -334,6 +337,7 @@ mod tests {
     #[test]
     fn is_transient_what_a_password_or_a_right_mends_and_no_first_lease_is_asked_for_again() {
         let rights = [
+            EtcdError::NoUser,
             EtcdError::Credentials,
             EtcdError::Password { why: "it is not there".into() },
             EtcdError::Permission { prefix: "cell/".into() },

@@ -5,7 +5,10 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// etcd does not take the user's password, or wants a user and has been told none.
+    /// etcd has users, and has been told none.
+    #[error("etcd asks for a user, and none is set (`etcd_user`)")]
+    NoUser,
+    /// etcd does not take the user's password.
     #[error(
         "etcd does not know this user by this password: see `etcd_user` and what stands in \
          `etcd_password_file`"

@@ -209,6 +209,7 @@ impl Asker {
                     Ok(Tried::Again)
                 }
                 Verdict::NoSpace => Err(ClusterError::Refused(CoordinatorRefusal::SpaceAlarm)),
+                Verdict::Token if self.user.is_none() => Err(self.refused(member, EtcdError::NoUser)),
                 Verdict::Token => Err(self.refused(member, EtcdError::Credentials)),
                 Verdict::Stranger(error) => Ok(Tried::Stranger(error)),
                 Verdict::TooLong(error) | Verdict::Never(error) => Err(self.refused(member, error)),

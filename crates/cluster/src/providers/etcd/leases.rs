@@ -148,8 +148,8 @@ impl Leases {
     fn write(&self, asker: &Asker, question: &Value, until_ns: u64) -> Result<TxnAnswer, ClusterError> {
         let answer = asker.ask::<TxnAnswer>(PATH_TXN, question, Repeats::Harmless, until_ns);
         let is_shut = |error: &ClusterError| {
-            let by_rights =
-                matches!(error, ClusterError::Etcd(EtcdError::Permission { .. } | EtcdError::Credentials));
+            use EtcdError::{Credentials, NoUser, Permission};
+            let by_rights = matches!(error, ClusterError::Etcd(Permission { .. } | Credentials | NoUser));
             by_rights || matches!(error, ClusterError::Refused(_))
         };
         if answer.as_ref().is_err_and(is_shut) {

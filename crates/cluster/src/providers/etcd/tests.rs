@@ -240,7 +240,7 @@ fn call_with_a_token_that_is_none_any_more_logs_in_again() {
     etcd.want_token("second");
     put(&way, "b").unwrap();
     let stranger = over(&etcd, &clock);
-    assert!(matches!(put(&stranger, "c"), Err(ClusterError::Etcd(EtcdError::Credentials))));
+    assert!(matches!(put(&stranger, "c"), Err(ClusterError::Etcd(EtcdError::NoUser))));
 }
 
 /// Takeovers, which ask again each 20 ms, logged in each time.

@@ -113,7 +113,7 @@ fn users_are_let_in_by_password_and_at_their_own_prefix_alone() {
         ..members.options(DEADLINE)
     });
     assert_eq!(told, EtcdError::Credentials);
-    assert_eq!(refused(&members.options(DEADLINE)), EtcdError::Credentials, "it has no user");
+    assert_eq!(refused(&members.options(DEADLINE)), EtcdError::NoUser);
     assert_eq!(refused(&as_user("stranger", "wrong")), EtcdError::Credentials);
 }
 
