@@ -112,8 +112,8 @@ fn fill(data: &Dataset, report: &mut Report<'_>) -> Result<Field, BenchError> {
     Ok(Field { ours, masstree: masstree.into_inner(), standard: standard.into_inner(), lmdb: None })
 }
 
-/// LMDB with the same data, if it is in this build. What its inserts cost depends on the disk, and on how many
-/// are in a transaction: they are no figure here.
+/// LMDB with the same data, if it is in this build. What its inserts cost depends on the disk, and on how
+/// many are in a transaction: they are no figure here.
 fn fill_lmdb(
     data: &Dataset,
     folder: &Scratch,

@@ -212,8 +212,8 @@ impl<'a> Thread<'a> {
         takes
     }
 
-    /// Does an operation and waits for its end; whether it was answered otherwise than hoped. What is drawn is
-    /// what [`Thread::start_next`] draws.
+    /// Does an operation and waits for its end; whether it was answered otherwise than hoped. What is drawn
+    /// is what [`Thread::start_next`] draws.
     fn do_one(&mut self, kind: Kind) -> anyhow::Result<bool> {
         if kind == Kind::Insert {
             let record = self.shared.next_record.fetch_add(1, Ordering::Relaxed);

@@ -109,8 +109,8 @@ struct HeaderRead {
     lookup: usize,
 }
 
-/// A leaf whose entries are in a scan's page, and whose values are still to be taken. The operation depends on
-/// its pair already.
+/// A leaf whose entries are in a scan's page, and whose values are still to be taken. The operation depends
+/// on its pair already.
 #[derive(Clone, Copy, Debug)]
 struct PlannedLeaf {
     at: NodeLocation,

@@ -1,7 +1,7 @@
 //! The leaves of a scan, each of which plans its part of the page, and their values.
 //!
-//! Where memory is mapped, the values are taken when the page is planned. A leaf asks for its extents as it is
-//! planned: they come while the leaves behind it are looked at, and those of a whole page are on their way
+//! Where memory is mapped, the values are taken when the page is planned. A leaf asks for its extents as it
+//! is planned: they come while the leaves behind it are looked at, and those of a whole page are on their way
 //! together. All that is taken is still within the operation's time, which is looked at when all is here, and
 //! each extent is its leaf's by the checksum that the leaf has for it.
 

@@ -18,8 +18,8 @@
 //! then, and come back one by one. Counting on after a short gap matters where a node dies beside an election
 //! of etcd, or on a disk that keeps etcd waiting: counted anew, its lease would last nearly twice its length.
 //! Nor does a time count in which the observer's own process stood still: its clock went on then. Where etcd
-//! answers reads and lets nobody write, for want of space, each refusal of a renewal of its own, or of an end,
-//! has it begin anew: when there is room again, nodes have most of a lease to renew theirs.
+//! answers reads and lets nobody write, for want of space, each refusal of a renewal of its own, or of an
+//! end, has it begin anew: when there is room again, nodes have most of a lease to renew theirs.
 
 use std::collections::BTreeMap;
 
