@@ -155,6 +155,9 @@ mod tests {
         assert!(warnings(&health, 2 * SECOND_NS).is_empty());
     }
 
+    /// A call of one kind: whether it was answered, and when.
+    type CallOf<'a> = &'a dyn Fn(&mut Health, bool, u64);
+
     /// Each new client was refused its first write, and the node warned of nothing.
     #[test]
     fn coordinator_that_does_not_answer_is_told_unless_it_was_one_call() {
@@ -164,7 +167,7 @@ mod tests {
         let session = |health: &mut Health, answered: bool, now_ns| {
             health.on_session((!answered).then_some(&Refusal::CoordinatorAway), now_ns);
         };
-        let kinds: [&dyn Fn(&mut Health, bool, u64); 2] = [&look, &session];
+        let kinds: [CallOf<'_>; 2] = [&look, &session];
         for call in kinds {
             let mut health = Health::default();
             call(&mut health, false, SECOND_NS);
