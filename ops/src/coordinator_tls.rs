@@ -20,8 +20,8 @@ use crate::reload;
 use crate::start_checks::{address as address_of, check_tls, explain_web};
 
 /// What to do where a coordinator's certificate is not taken.
-pub(crate) const NEXT_OF_CERTIFICATE: &str = "give the certificate of the CA that signed the coordinator's as tls_trust_file, name it as its \
-     certificate does, and see to the clocks of both hosts";
+pub(crate) const NEXT_OF_CERTIFICATE: &str = "give the certificate of the CA that signed the coordinator's as \
+     tls_trust_file, name it as its certificate does, and see to the clocks of both hosts";
 /// A longer token is none.
 const TOKEN_BYTES_MAX: u64 = 1 << 10;
 

@@ -10,7 +10,7 @@ use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_TRUST_FILE};
 use cell_terms::setting::Settings;
 
 use crate::exit::Failure;
-use crate::process_settings::{COORDINATOR_TOKEN_FILE, ETCD};
+use crate::process_settings::{COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
 use crate::{coordinator_tls, etcd_settings};
 
 /// The settings by which one is reached, for commands that have no others.
@@ -28,6 +28,15 @@ pub(crate) const REACHED_BY: [&str; 12] = [
     "etcd_client_key_file",
     "etcd_compaction",
 ];
+
+/// Where a coordinator is, for people.
+pub(crate) fn place_words(settings: &Settings) -> String {
+    match settings.text("coordinator_address") {
+        EMBEDDED => "this process itself".to_owned(),
+        ETCD => etcd_settings::place_words(settings),
+        place => place.to_owned(),
+    }
+}
 
 /// A coordinator elsewhere.
 pub(crate) enum Provider {

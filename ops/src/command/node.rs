@@ -36,7 +36,7 @@ use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, ETCD, end_with_supervisor, keep_files_private, raise_open_files};
-use crate::provider::Provider;
+use crate::provider::{Provider, place_words};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
@@ -44,7 +44,7 @@ use crate::start_checks::{
     NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
     explain_web, names_lacking, network_warnings,
 };
-use crate::{cores, environment, etcd_settings, logging, settings};
+use crate::{cores, environment, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -294,15 +294,6 @@ fn coordinator_place(settings: &Settings) -> CoordinatorPlace {
         place => ("socket", vec![place.to_owned()]),
     };
     CoordinatorPlace { provider, addresses }
-}
-
-/// Where a coordinator is, for people.
-pub(super) fn place_words(settings: &Settings) -> String {
-    match settings.text(COORDINATOR_ADDRESS) {
-        EMBEDDED => "this process itself".to_owned(),
-        ETCD => etcd_settings::place_words(settings),
-        place => place.to_owned(),
-    }
 }
 
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.

@@ -24,7 +24,6 @@ use crate::agent::guards::Guards;
 use crate::agent::host::AgentHost;
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
-use crate::command::node::place_words;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::drill_turn::DrillTurns;
@@ -38,7 +37,7 @@ use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
-use crate::provider::Provider;
+use crate::provider::{Provider, place_words};
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
     Advertised, NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
