@@ -111,8 +111,8 @@ fn move_and_wait(server: &Server, ends: &Ends) {
         said = region_move(server, ends.asked, &[&pair, "--to", &to, "--wait"]);
     }
     if said.err.contains("did not answer") {
-        // Nor may the node answer in time there. Whether the move was asked for is open: so it is asked for until
-        // it is over.
+        // Nor may the node answer in time there. Whether the move was asked for is open: it is asked for
+        // until it is over.
         wait::until("the pair has moved", || {
             let is_there = server.view().pair(ends.pair)["node"] == ends.target;
             if !is_there {
