@@ -1,6 +1,6 @@
 //! Pairs that `cell status` calls not served: those of which the region table says so, and those that it
-//! calls served and that no node reports which answers. The nodes are asked one after the other, so that a
-//! pair between two owners may be in nobody's report: it is missing if it lacked at two looks, in the same
+//! calls served and that no node reports which answers. The nodes do not answer at one time, so that a pair
+//! between two owners may be in nobody's report: it is missing if it lacked at two looks, in the same
 //! hands. Where its node does not answer, not all are healthy anyway, and one look does.
 
 use std::collections::BTreeSet;
