@@ -331,7 +331,7 @@ impl AccessRules {
     }
 }
 
-/// Of one-sided reads over `tcp`, where the kernel does not say who asks.
+/// Of one-sided reads over `tcp` and `verbs`, where the kernel does not say who asks.
 impl ReadPermission for AccessRules {
     fn permits(&self, token: &[u8]) -> bool {
         self.grants(&self.credential(None, token)).is_some_and(|grants| grants.reads)

@@ -347,7 +347,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let (congestion, refusals, now_ns) = (&mut self.congestion, &mut self.refusals, self.now_ns);
         let mut may_be_full = false;
         let count = self.endpoint.poll(&mut |event| match event {
-            Event::Accepted { connection, peer } => worker.accepted_from(connection, peer),
+            Event::Accepted { connection, peer, token } => worker.accepted_showing(connection, peer, token),
             Event::Message { connection, message } => {
                 if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
                     congestion.defer(connection, message);

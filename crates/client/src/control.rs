@@ -1,8 +1,11 @@
 //! Requests of the client's own: hello, sessions, signs of life, the table, registrations.
 
-use cell_protocol::{EncodeError, Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
+use cell_protocol::{
+    EncodeError, Hello, PROTOCOL_VERSION, ReportTransport, Request, RequestHeader, RequestId,
+};
 
 use crate::ClientOptions;
+use crate::mutant::{Mutant, planted};
 
 /// A request of the client's own, or of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,17 +73,19 @@ impl SentControls {
     }
 }
 
-/// The hello of these options.
-pub(crate) fn hello(options: &ClientOptions) -> Request<'_> {
+/// The hello of these options. Over RDMA nothing encrypts messages: the token was shown when the connection
+/// was made, under TLS where that is spoken, and is said no more.
+pub(crate) fn hello(options: &ClientOptions, transport: ReportTransport) -> Request<'_> {
+    let is_shown = transport == ReportTransport::Verbs && !planted(Mutant::TokenInMessage);
     Request::Hello(Hello {
         version: PROTOCOL_VERSION,
         name: &options.name,
-        token: &options.token,
+        token: if is_shown { &[] } else { &options.token },
         stream_credit_bytes: options.stream_credit_bytes,
     })
 }
 
 /// Whether the hello of these options can be said.
 pub(crate) fn check_hello(options: &ClientOptions) -> Result<(), EncodeError> {
-    hello(options).encode(RequestHeader::default(), &mut Vec::new())
+    hello(options, ReportTransport::Tcp).encode(RequestHeader::default(), &mut Vec::new())
 }

@@ -36,4 +36,6 @@ cell_terms::mutants! {
     ForeignFloorSent: "foreign-floor-sent",
     /// A node of another cluster is written to.
     ClusterUnasked: "cluster-unasked",
+    /// Over RDMA the token goes in a message, which nothing encrypts.
+    TokenInMessage: "token-in-message",
 }

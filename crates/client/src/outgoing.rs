@@ -126,7 +126,7 @@ impl ClientCore {
             Control::Hello => {
                 link.sent_controls.hello = Some(own);
                 link.stream_credit_bytes = self.options.stream_credit_bytes;
-                (own, hello(&self.options))
+                (own, hello(&self.options, link.reporting.transport))
             }
             Control::OpenSession => {
                 link.sent_controls.open_session = Some(sent);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use rustix::io::Errno;
 
@@ -25,6 +26,8 @@ pub enum HelloRefusal {
     NoVerbs,
     /// TLS is spoken there, and the hello came without.
     TlsWanted,
+    /// Its RDMA device sends no packets from the address by which the connection came.
+    NoGid,
     /// A status that this version does not know.
     Unknown(u16),
 }
@@ -95,6 +98,19 @@ pub enum CloseReason {
     /// No queue pair can be had for the connection, or none can be connected to the peer's.
     #[error("no RDMA queue pair for the connection: {0}; see `ulimit -l` and the limits of the device")]
     NoQueuePair(io::ErrorKind),
+    /// The RDMA device sends no packets from the address that this end of the connection has.
+    #[error(
+        "the RDMA device had no GID of {address}, by which this connection goes, when it was opened: choose \
+         the device of that network (`fabric_verbs_device`, `client_verbs_device`), or name one of its GIDs \
+         (`fabric_verbs_gid`, `client_verbs_gid`)"
+    )]
+    NoGid {
+        /// The address.
+        address: IpAddr,
+    },
+    /// An acceptor over RDMA has told the peer where regions are, and its token is not for reading any more.
+    #[error("the peer was told where regions are, and may read no more")]
+    ReadsNoMore,
     /// The RDMA device gave the connection's queue pair up.
     #[error("the RDMA device gave the connection up: {0}")]
     QueuePair(QueuePairFailure),
@@ -157,6 +173,7 @@ impl CloseReason {
             CloseReason::VersionUnknown { .. } => Some(HelloRefusal::Version),
             CloseReason::ExtensionUnknown { .. } => Some(HelloRefusal::ExtensionUnknown),
             CloseReason::TlsWanted => Some(HelloRefusal::TlsWanted),
+            CloseReason::NoGid { .. } => Some(HelloRefusal::NoGid),
             _ => None,
         }
     }

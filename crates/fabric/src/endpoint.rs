@@ -70,6 +70,9 @@ pub enum Event<'a> {
         connection: ConnectionId,
         /// Who is there.
         peer: PeerAddress,
+        /// The token that its hello showed; empty where it showed none. Over RDMA, where messages are not
+        /// encrypted, tokens are shown so, and elsewhere by a message.
+        token: &'a [u8],
     },
     /// A connection that [`Endpoint::connect`] began is open.
     Connected {

@@ -21,7 +21,7 @@
 //!
 //! | extension | carries |
 //! |---|---|
-//! | 1 | the token of who wants one-sided reads, at most 1,024 bytes |
+//! | 1 | the token of who wants one-sided reads, or a connection over `verbs`, at most 1,024 bytes |
 //! | 32,769 | the sender's end of a queue pair (`queue_pair_end`): the connection is to be one over `verbs` |
 //!
 //! Extensions are what a later version can add without another format. Who does not know a kind skips it;
@@ -219,6 +219,7 @@ impl HelloRefusal {
             HelloRefusal::ExtensionUnknown => 5,
             HelloRefusal::NoVerbs => 6,
             HelloRefusal::TlsWanted => 7,
+            HelloRefusal::NoGid => 8,
             HelloRefusal::Unknown(number) => number,
         }
     }
@@ -233,6 +234,7 @@ impl HelloRefusal {
             5 => Some(HelloRefusal::ExtensionUnknown),
             6 => Some(HelloRefusal::NoVerbs),
             7 => Some(HelloRefusal::TlsWanted),
+            8 => Some(HelloRefusal::NoGid),
             unknown => Some(HelloRefusal::Unknown(unknown)),
         }
     }
@@ -248,6 +250,9 @@ impl fmt::Display for HelloRefusal {
             HelloRefusal::ExtensionUnknown => f.write_str("it does not know an extension of the hello"),
             HelloRefusal::NoVerbs => f.write_str("it offers no RDMA (transport verbs)"),
             HelloRefusal::TlsWanted => f.write_str("it speaks TLS alone"),
+            HelloRefusal::NoGid => {
+                f.write_str("its RDMA device has no GID of the address by which the connection came")
+            }
             HelloRefusal::Unknown(number) => {
                 write!(f, "for reason {number}, which this version does not know")
             }

@@ -157,7 +157,7 @@ impl HostEndpoint {
             Some(_) => Registry::with_ledger()?,
             None => Registry::default(),
         };
-        let registry = Arc::new(over_verbs::with_device(registry, &options.verbs)?);
+        let registry = Arc::new(over_verbs::with_device(registry, &options.verbs, address.ip())?);
         let tcp_options = TcpOptions {
             limits: shm_options.limits,
             greeting: shm_options.greeting.clone(),
@@ -201,11 +201,15 @@ impl HostEndpoint {
         }
     }
 
-    /// What peers are told by whom this end reads their memory, where the kernel does not say it.
+    /// What peers are told by whom this end reads their memory, where the kernel does not say it; over RDMA
+    /// also who connects.
     pub fn set_token(&mut self, token: &[u8]) {
         for provider in &mut self.providers {
-            if let ProviderEndpoint::Tcp(tcp) = &mut provider.endpoint {
-                tcp.set_token(token);
+            match &mut provider.endpoint {
+                ProviderEndpoint::Tcp(tcp) => tcp.set_token(token),
+                #[cfg(feature = "verbs")]
+                ProviderEndpoint::Verbs(verbs) => verbs.set_token(token),
+                ProviderEndpoint::Shm(_) => {}
             }
         }
     }
@@ -404,6 +408,8 @@ const _: fn() = || {
 /// What of a host's endpoint is RDMA's.
 #[cfg(feature = "verbs")]
 mod over_verbs {
+    use std::net::IpAddr;
+
     use super::{Arc, FabricError, FabricLimits, ProviderEndpoint, Registry, ShmOptions, TcpEndpoint};
     use crate::verbs::{Device, VerbsEndpoint, VerbsError};
     use crate::verbs_options::{VerbsOffer, VerbsOptions};
@@ -412,13 +418,18 @@ mod over_verbs {
         limits: FabricLimits,
         options: &VerbsOptions,
     ) -> Result<ProviderEndpoint, FabricError> {
-        let device = Device::open(options)?;
+        let device = Device::open(options, None)?;
         Ok(ProviderEndpoint::Verbs(VerbsEndpoint::client(limits, &device)?))
     }
 
-    /// The registry with the device that the options ask for, if there is one.
-    pub(super) fn with_device(registry: Registry, options: &VerbsOptions) -> Result<Registry, FabricError> {
-        let device = match (options.offer, Device::open(options)) {
+    /// The registry with the device that the options ask for, if there is one, at a host that listens there.
+    pub(super) fn with_device(
+        registry: Registry,
+        options: &VerbsOptions,
+        listens: IpAddr,
+    ) -> Result<Registry, FabricError> {
+        let listens = Some(listens).filter(|address| !address.is_unspecified());
+        let device = match (options.offer, Device::open(options, listens)) {
             (VerbsOffer::Off, _) => None,
             (_, Ok(device)) => {
                 tracing::info!(device = device.describe(), "RDMA (verbs) is offered");
@@ -446,7 +457,8 @@ mod over_verbs {
         let Some(device) = registry.device() else { return Ok(None) };
         let Some(acceptor) = tcp.add_verbs()? else { return Ok(None) };
         let registry = options.one_sided.then(|| Arc::clone(registry));
-        let endpoint = VerbsEndpoint::accepting(options.limits, device, acceptor, registry)?;
+        let readers = options.readers.clone();
+        let endpoint = VerbsEndpoint::accepting(options.limits, device, acceptor, registry, readers)?;
         Ok(Some(ProviderEndpoint::Verbs(endpoint)))
     }
 }
@@ -454,6 +466,8 @@ mod over_verbs {
 /// As with RDMA, for a build without it.
 #[cfg(not(feature = "verbs"))]
 mod over_verbs {
+    use std::net::IpAddr;
+
     use super::{Arc, FabricError, FabricLimits, ProviderEndpoint, Registry, ShmOptions, TcpEndpoint};
     use crate::verbs_options::{VerbsOffer, VerbsOptions};
 
@@ -461,7 +475,11 @@ mod over_verbs {
         Err(FabricError::VerbsNotBuilt)
     }
 
-    pub(super) fn with_device(registry: Registry, options: &VerbsOptions) -> Result<Registry, FabricError> {
+    pub(super) fn with_device(
+        registry: Registry,
+        options: &VerbsOptions,
+        _: IpAddr,
+    ) -> Result<Registry, FabricError> {
         match options.offer {
             VerbsOffer::On => Err(FabricError::VerbsNotBuilt),
             VerbsOffer::Off | VerbsOffer::Auto => Ok(registry),

@@ -24,6 +24,8 @@ mod error;
 mod greeting;
 mod hello;
 mod host;
+#[cfg(any(test, feature = "verbs"))]
+mod key_permission;
 mod limits;
 mod mapped;
 mod one_sided;

@@ -553,4 +553,9 @@ mutants! {
     ReaderUnjudged: "reader-unjudged",
     /// Who may read no more reads on.
     RevokedReaderStays: "revoked-reader-stays",
+    /// Whoever connects over verbs is told where regions are. `crates/fabric/src/key_permission.rs`, and the
+    /// next one too.
+    PlaceToldToAnybody: "place-told-to-anybody",
+    /// Who was told where regions are, and may read no more, reads on.
+    ToldReaderStays: "told-reader-stays",
 }

@@ -7,7 +7,7 @@ use cell_fabric::{ConnectionId, PeerAddress};
 use cell_protocol::{Hello, HelloReply, Limits, Malformed, Refusal, Reply, Request, RequestHeader};
 use cell_terms::mutant::{Mutant, planted};
 
-use super::{IDLE_MS, SERVER_NAME, Worker};
+use super::{Connection, IDLE_MS, SERVER_NAME, Worker};
 use crate::access::{Credential, Grants};
 use crate::failed_logins::LoginPlace;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
@@ -22,6 +22,17 @@ enum LookedAt {
 }
 
 impl Worker {
+    /// A client connected, of whom the fabric says who it is.
+    pub fn accepted_from(&mut self, connection: ConnectionId, peer: PeerAddress) {
+        self.accepted_showing(connection, peer, &[]);
+    }
+
+    /// The same, and it showed a token when the connection was made; an empty one is none.
+    pub fn accepted_showing(&mut self, connection: ConnectionId, peer: PeerAddress, token: &[u8]) {
+        let (peer, shown) = (Some(peer), token.into());
+        self.connections.insert(connection, Connection { peer, shown, ..Connection::default() });
+    }
+
     pub(super) fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
         let Request::Hello(Hello { version, stream_credit_bytes, token, .. }) = request else {
             let what = Malformed::Order;
@@ -30,6 +41,10 @@ impl Worker {
         let state = self.connections.get(&connection);
         let peer = state.and_then(|state| state.peer);
         let is_first = state.is_some_and(|state| state.greeted.is_none());
+        let token = match state {
+            Some(state) if token.is_empty() => &state.shown[..],
+            _ => *token,
+        };
         let (credential, grants) = match self.look_at(peer, token) {
             LookedAt::Known(credential, grants) => (credential, grants),
             LookedAt::Unknown => return self.turn_down(connection, header, peer),

@@ -84,6 +84,8 @@ pub struct WorkerIdentity {
 struct Connection {
     /// Who is at its other end, as far as that is known.
     peer: Option<PeerAddress>,
+    /// The token that was shown when the connection was made: it counts where the hello says none.
+    shown: Box<[u8]>,
     /// The hello was good, by this.
     greeted: Option<Credential>,
     /// What it may ask for from then on.
@@ -314,11 +316,6 @@ impl Worker {
     /// A client connected.
     pub fn accepted(&mut self, connection: ConnectionId) {
         self.connections.insert(connection, Connection::default());
-    }
-
-    /// A client connected, of whom the fabric says who it is.
-    pub fn accepted_from(&mut self, connection: ConnectionId, peer: PeerAddress) {
-        self.connections.insert(connection, Connection { peer: Some(peer), ..Connection::default() });
     }
 
     /// A client is gone; its streams end, what it asked for is carried out.

@@ -98,7 +98,7 @@ pub(crate) struct Connection<L> {
     pub(crate) blocked: bool,
     /// A send was answered with `Full`; the caller waits for `Writable`.
     pub(crate) full: bool,
-    /// Of a lane, by which its reader is known: said in the hello, or heard there.
+    /// Of a lane, or over RDMA, by which who connects is known: said in the hello, or heard there.
     pub(crate) token: Box<[u8]>,
     /// The next poll ends it.
     pub(crate) ending: Option<CloseReason>,

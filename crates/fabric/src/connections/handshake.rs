@@ -149,6 +149,9 @@ impl<T: Transport> Messenger<T> {
             let adopted = self.adopt(T::MARK, Started::accepted(socket, peer));
             let Ok(id) = adopted else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
+                if let (Some(refusal), Some(connection)) = (reason.refusal(), self.table.get_mut(id)) {
+                    T::refuse(&mut connection.socket, &refusal_of(hello.worker, refusal));
+                }
                 self.end(id, reason, sink);
             }
         }
@@ -170,7 +173,7 @@ impl<T: Transport> Messenger<T> {
         let peer = connection.peer;
         self.open(id, hello);
         self.table.counters.accepted += 1;
-        sink(Event::Accepted { connection: id, peer });
+        sink(Event::Accepted { connection: id, peer, token: &hello.token });
         Ok(())
     }
 

@@ -108,6 +108,12 @@ impl<L: Link> ConnectionTable<L> {
         }
     }
 
+    /// Whether its user knows who the peer is, or does not say so of any.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn is_admitted(&self, id: ConnectionId) -> bool {
+        self.slots.get(id).is_some_and(|connection| connection.admitted || !self.awaits_admission)
+    }
+
     /// The connection that has waited for longest to be admitted, once that is too long. Whoever says a hello
     /// and nothing of who they are keeps nobody out for longer, however many they are.
     pub(super) fn stranger_to_evict(&mut self) -> Option<ConnectionId> {

@@ -155,7 +155,7 @@ impl SimEndpoint {
                 return count;
             };
             match arrival {
-                Arrival::Accepted(peer) => sink(Event::Accepted { connection, peer }),
+                Arrival::Accepted(peer) => sink(Event::Accepted { connection, peer, token: &[] }),
                 Arrival::Connected(greeting) => sink(Event::Connected { connection, greeting: &greeting }),
                 Arrival::Message(message) => sink(Event::Message { connection, message: &message }),
                 Arrival::Writable => sink(Event::Writable { connection }),

@@ -1,8 +1,9 @@
 #![allow(unsafe_code)] // calls of libibverbs: each block says why its pointers are good
-//! An RDMA device that is open: its port, its GID, its limits and a protection domain.
+//! An RDMA device that is open: its port, its GIDs, its limits and a protection domain.
 
 use std::ffi::CStr;
 use std::io;
+use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use ibverbs_sys as ffi;
 use crate::verbs_options::VerbsOptions;
 
 use super::error::VerbsError;
-use super::gid::{self, Gid};
+use super::gid::Gids;
 use super::port::Port;
 
 /// See the module's text. Closed with its last handle, after all that was made of it.
@@ -21,7 +22,7 @@ pub(crate) struct Device {
     domain: NonNull<ffi::ibv_pd>,
     pub(super) name: String,
     pub(super) port: Port,
-    pub(super) gid: Gid,
+    pub(super) gids: Gids,
     pub(super) limits: DeviceLimits,
     pub(super) reads_ordered: bool,
 }
@@ -45,11 +46,12 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Opens the device, port and GID that the options name, or the first that will do.
+    /// Opens the device, port and GID that the options name, or the first that will do; for a process that
+    /// listens at one address, the first that sends packets from it.
     ///
     /// # Errors
     /// No such device, port or GID, or the kernel does not let this process use it.
-    pub(crate) fn open(options: &VerbsOptions) -> Result<Arc<Device>, VerbsError> {
+    pub(crate) fn open(options: &VerbsOptions, listens: Option<IpAddr>) -> Result<Arc<Device>, VerbsError> {
         let list = DeviceList::new()?;
         let mut refused = VerbsError::NoDevice;
         let mut names = Vec::new();
@@ -59,7 +61,7 @@ impl Device {
             if !options.device.is_empty() && options.device != name {
                 continue;
             }
-            match Device::open_one(device, name, options) {
+            match Device::open_one(device, name, options, listens) {
                 Ok(opened) => return Ok(Arc::new(opened)),
                 Err(error) => refused = error,
             }
@@ -75,19 +77,19 @@ impl Device {
         device: NonNull<ffi::ibv_device>,
         name: String,
         options: &VerbsOptions,
+        listens: Option<IpAddr>,
     ) -> Result<Device, VerbsError> {
         // SAFETY: the device is of a list that is not freed before `open` returns.
         let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
         let context = NonNull::new(context).ok_or_else(|| last_error("ibv_open_device", &name))?;
         let context = OpenContext(context);
         let (limits, ports) = device_limits(context.0, &name)?;
-        let port = choose_port(context.0, &name, ports, options.port)?;
-        let gid = gid::choose(context.0, &name, &port, options.gid)?;
+        let (port, gids) = choose_port(context.0, &name, ports, (options, listens))?;
         // SAFETY: the context is open.
         let domain = unsafe { ffi::ibv_alloc_pd(context.0.as_ptr()) };
         let domain = NonNull::new(domain).ok_or_else(|| last_error("ibv_alloc_pd", &name))?;
         let (context, reads_ordered) = (context.keep(), options.reads_ordered);
-        Ok(Device { context, domain, name, port, gid, limits, reads_ordered })
+        Ok(Device { context, domain, name, port, gids, limits, reads_ordered })
     }
 
     pub(super) fn context(&self) -> NonNull<ffi::ibv_context> {
@@ -111,7 +113,7 @@ impl Device {
 
     /// What it is, for the log.
     pub(crate) fn describe(&self) -> String {
-        format!("{} port {} gid {} ({})", self.name, self.port.number, self.gid.index, self.gid)
+        format!("{} port {}, {}", self.name, self.port.number, self.gids)
     }
 
     /// See [`VerbsOptions::reads_ordered`].
@@ -207,33 +209,58 @@ fn device_limits(context: NonNull<ffi::ibv_context>, name: &str) -> Result<(Devi
     Ok((limits, attributes.phys_port_cnt))
 }
 
+/// The first port that is active and has the GIDs that are wanted.
 fn choose_port(
     context: NonNull<ffi::ibv_context>,
     name: &str,
     ports: u8,
-    wanted: u8,
-) -> Result<Port, VerbsError> {
+    (options, listens): (&VerbsOptions, Option<IpAddr>),
+) -> Result<(Port, Gids), VerbsError> {
+    let wanted = options.port;
+    let which = if wanted == 0 { String::new() } else { format!(" {wanted}") };
+    let mut refused = VerbsError::NoActivePort { device: name.to_owned(), which };
     for number in (1..=ports).filter(|number| wanted == 0 || *number == wanted) {
-        let mut attributes = ffi::ibv_port_attr::default();
-        let written: *mut ffi::ibv_port_attr = &raw mut attributes;
-        // SAFETY: the context is open. The function writes the older, shorter form of the attributes, whose
-        // fields are the first ones of these, which outlive the call.
-        let answer = unsafe { ffi::ibv_query_port(context.as_ptr(), number, written.cast()) };
-        if answer != 0 {
-            return Err(failed("ibv_query_port", name, answer));
-        }
-        if attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE {
-            return Ok(Port {
-                number,
-                lid: attributes.lid,
-                packet_size: u8::try_from(attributes.active_mtu).unwrap_or(1).clamp(1, 5),
-                gids: u32::try_from(attributes.gid_tbl_len).unwrap_or(0),
-                is_ethernet: u32::from(attributes.link_layer) == ffi::IBV_LINK_LAYER_ETHERNET,
-            });
+        let Some(port) = active_port(context, name, number)? else { continue };
+        let gids = match Gids::read(context, name, &port, options.gid) {
+            Ok(gids) => gids,
+            Err(error) => {
+                refused = error;
+                continue;
+            }
+        };
+        match listens.filter(|address| gids.of_address(*address).is_none()) {
+            None => return Ok((port, gids)),
+            Some(address) => {
+                let (device, there) = (name.to_owned(), gids.to_string());
+                refused = VerbsError::NoGidOfAddress { device, port: number, address, there };
+            }
         }
     }
-    let which = if wanted == 0 { String::new() } else { format!(" {wanted}") };
-    Err(VerbsError::NoActivePort { device: name.to_owned(), which })
+    Err(refused)
+}
+
+/// The port of that number, if it is active.
+fn active_port(
+    context: NonNull<ffi::ibv_context>,
+    name: &str,
+    number: u8,
+) -> Result<Option<Port>, VerbsError> {
+    let mut attributes = ffi::ibv_port_attr::default();
+    let written: *mut ffi::ibv_port_attr = &raw mut attributes;
+    // SAFETY: the context is open. The function writes the older, shorter form of the attributes, whose
+    // fields are the first ones of these, which outlive the call.
+    let answer = unsafe { ffi::ibv_query_port(context.as_ptr(), number, written.cast()) };
+    if answer != 0 {
+        return Err(failed("ibv_query_port", name, answer));
+    }
+    let is_active = attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE;
+    Ok(is_active.then(|| Port {
+        number,
+        lid: attributes.lid,
+        packet_size: u8::try_from(attributes.active_mtu).unwrap_or(1).clamp(1, 5),
+        gids: u32::try_from(attributes.gid_tbl_len).unwrap_or(0),
+        is_ethernet: u32::from(attributes.link_layer) == ffi::IBV_LINK_LAYER_ETHERNET,
+    }))
 }
 
 fn last_error(call: &'static str, name: &str) -> VerbsError {

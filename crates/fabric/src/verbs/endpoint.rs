@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
 use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
+use crate::key_permission::KeyPermission;
 use crate::limits::FabricLimits;
 use crate::partition::Partition;
+use crate::read_permission::ReadPermission;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RemoteAccess};
 use crate::tls::TlsTrust;
@@ -30,12 +32,14 @@ impl VerbsEndpoint {
     /// # Errors
     /// The device has no completion queue, or the process is out of descriptors.
     pub(crate) fn client(limits: FabricLimits, device: &Arc<Device>) -> Result<VerbsEndpoint, FabricError> {
-        let transport = VerbsTransport::new(CompletionQueue::new(device)?, None, Partition::default());
+        let keys = KeyPermission::default();
+        let transport = VerbsTransport::new(CompletionQueue::new(device)?, None, keys, Partition::default());
         let (messenger, provider) = (Messenger::new(limits, transport)?, Verbs::of(device));
         Ok(VerbsEndpoint { messenger, provider, registry: None })
     }
 
-    /// An endpoint that finds its sockets on the acceptor's queue.
+    /// An endpoint that finds its sockets on the acceptor's queue, and tells these who may read where regions
+    /// are; none: whoever comes.
     ///
     /// # Errors
     /// As for [`VerbsEndpoint::client`].
@@ -44,9 +48,10 @@ impl VerbsEndpoint {
         device: &Arc<Device>,
         acceptor: Acceptor,
         registry: Option<Arc<Registry>>,
+        readers: Option<Arc<dyn ReadPermission>>,
     ) -> Result<VerbsEndpoint, FabricError> {
-        let partition = acceptor.partition().clone();
-        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry.clone(), partition);
+        let (keys, partition) = (KeyPermission::of(readers), acceptor.partition().clone());
+        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry.clone(), keys, partition);
         let messenger = Messenger::accepting(limits, transport, acceptor)?;
         Ok(VerbsEndpoint { messenger, provider: Verbs::of(device), registry })
     }
@@ -54,6 +59,11 @@ impl VerbsEndpoint {
     /// Begins connections under TLS from now on, to ends that this trusts.
     pub(crate) fn trust(&mut self, trust: TlsTrust) {
         self.messenger.transport.tls.trust(trust);
+    }
+
+    /// What peers are told, when a connection to them is made, by whom that is.
+    pub(crate) fn set_token(&mut self, token: &[u8]) {
+        self.messenger.transport.token = token.into();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What does not work with an RDMA device, why, and what to do.
 
 use std::io;
+use std::net::IpAddr;
 
 /// Why RDMA cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,21 @@ pub enum VerbsError {
         port: u8,
         /// The index that was asked for, in words.
         which: String,
+    },
+    /// This process listens where the port sends no packets from.
+    #[error(
+        "port {port} of the RDMA device {device} has no GID of {address}, where this process listens; it has {there}: \
+         set `fabric_verbs_device` to the device of that network, or `fabric_verbs_gid` to one of its GIDs"
+    )]
+    NoGidOfAddress {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+        /// Where this process listens.
+        address: IpAddr,
+        /// The addresses that it has, in words.
+        there: String,
     },
     /// Another index is needed.
     #[error(

@@ -12,6 +12,7 @@ use crate::queue_pair_end::QueuePairEnd;
 use super::completion::CompletionQueue;
 use super::device::Device;
 use super::error::VerbsError;
+use super::gid::Gid;
 use super::memory::{Buffer, Span};
 use super::work::{RemotePlace, RequestId, Work};
 
@@ -31,6 +32,8 @@ pub(super) struct QueuePair {
     completions: Arc<CompletionQueue>,
     pub(super) serial: u32,
     sizes: QueueSizes,
+    /// Where its packets come from.
+    gid: Gid,
     inline_bytes: usize,
     first_packet: u32,
     /// The number of the next work.
@@ -68,6 +71,7 @@ impl QueuePair {
         completions: &Arc<CompletionQueue>,
         serial: u32,
         sizes: QueueSizes,
+        gid: Gid,
         peers_access: bool,
     ) -> Result<QueuePair, VerbsError> {
         let device = completions.device();
@@ -81,6 +85,7 @@ impl QueuePair {
             completions: Arc::clone(completions),
             serial,
             sizes,
+            gid,
             inline_bytes,
             first_packet: first_packet(),
             next_work: 0,
@@ -104,7 +109,7 @@ impl QueuePair {
             // SAFETY: the queue pair lives as long as `self`, and its number never changes.
             number: unsafe { (*self.handle.as_ptr()).qp_num },
             packet: self.first_packet,
-            gid: device.gid.bytes,
+            gid: self.gid.bytes,
             lid: device.port.lid,
             packet_size: device.port.packet_size,
             reads_at_once: device.limits.reads_answered,
@@ -145,7 +150,7 @@ impl QueuePair {
             rq_psn: peer.packet,
             max_dest_rd_atomic: device.limits.reads_answered,
             min_rnr_timer: SLOT_TIME,
-            ah_attr: way_to(&device, peer),
+            ah_attr: way_to(&device, self.gid, peer),
             ..ffi::ibv_qp_attr::default()
         };
         let named = mask::IBV_QP_STATE
@@ -348,10 +353,10 @@ fn create(
 }
 
 /// How packets find the peer.
-fn way_to(device: &Device, peer: &QueuePairEnd) -> ffi::ibv_ah_attr {
+fn way_to(device: &Device, gid: Gid, peer: &QueuePairEnd) -> ffi::ibv_ah_attr {
     let grh = ffi::ibv_global_route {
         dgid: ffi::ibv_gid { raw: peer.gid },
-        sgid_index: device.gid.index,
+        sgid_index: gid.index,
         hop_limit: 64,
         ..ffi::ibv_global_route::default()
     };

@@ -18,6 +18,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::key_permission::KeyPermission;
 use crate::partition::Partition;
 use crate::queue_pair_end::QueuePairEnd;
 use crate::registry::Registry;
@@ -28,6 +29,7 @@ use super::channel::{self, Channel};
 use super::completion::{COMPLETIONS_PER_POLL, Completion, CompletionQueue};
 use super::control::{self, RegionAnswer, SocketRead};
 use super::error::VerbsError;
+use super::gid::Gid;
 use super::link::VerbsLink;
 use super::queue_pair::QueuePair;
 use super::work::RequestId;
@@ -51,6 +53,8 @@ pub(crate) struct VerbsTransport {
     completions: Arc<CompletionQueue>,
     /// An acceptor's; none where no one-sided reads are served.
     registry: Option<Arc<Registry>>,
+    /// An acceptor's: who is told of what is registered there.
+    keys: KeyPermission,
     /// Connections by their queue pairs' numbers.
     pairs: HashMap<u32, ConnectionId>,
     /// The number of the next queue pair.
@@ -69,6 +73,8 @@ pub(crate) struct VerbsTransport {
     scratch: Box<[u8]>,
     /// Connections begin over it.
     pub(super) tls: TlsConnector,
+    /// A connector's: shown in its hellos; empty: there is none.
+    pub(super) token: Box<[u8]>,
 }
 
 impl Transport for VerbsTransport {
@@ -94,7 +100,8 @@ impl Transport for VerbsTransport {
         if connection.phase == ConnectionPhase::Connecting {
             if tcp::is_through(connection.socket.descriptor())? {
                 let end = self.make_channel(connection)?;
-                let hello = Hello { queue_pair: Some(Box::new(end)), ..connection.hello() };
+                let token = self.token.clone();
+                let hello = Hello { queue_pair: Some(Box::new(end)), token, ..connection.hello() };
                 tcp::send_hello(&mut connection.socket, &hello)?;
                 connection.blocked |= connection.socket.has_unsent();
                 connection.phase = ConnectionPhase::AnswerAwaited;
@@ -218,6 +225,7 @@ impl Transport for VerbsTransport {
         reported: &Cell<usize>,
         sink: &mut Sink<'_>,
     ) -> Vec<(ConnectionId, CloseReason)> {
+        self.judge_told(table);
         self.answer_withheld(table);
         while reported.get() < EVENTS_PER_POLL && self.take_completions(table, sink) == COMPLETIONS_PER_POLL {
         }
@@ -279,12 +287,14 @@ impl VerbsTransport {
     pub(super) fn new(
         completions: Arc<CompletionQueue>,
         registry: Option<Arc<Registry>>,
+        keys: KeyPermission,
         partition: Partition,
     ) -> VerbsTransport {
         VerbsTransport {
             parting: Vec::new(),
             completions,
             registry,
+            keys,
             pairs: HashMap::new(),
             serial: 0,
             touched: VecDeque::new(),
@@ -295,15 +305,24 @@ impl VerbsTransport {
             taken: Vec::with_capacity(COMPLETIONS_PER_POLL),
             scratch: vec![0; channel::SCRATCH_BYTES].into_boxed_slice(),
             tls: TlsConnector::default(),
+            token: Box::default(),
         }
+    }
+
+    /// The GID for a connection: that of the address which its socket has here.
+    fn gid_of(&self, socket: &Socket) -> Result<Gid, CloseReason> {
+        let near = rustix::net::getsockname(socket.descriptor()).and_then(SocketAddr::try_from);
+        let address = near.map_err(CloseReason::network)?.ip().to_canonical();
+        self.completions.device().gids.of_address(address).ok_or(CloseReason::NoGid { address })
     }
 
     /// Gives a connection its queue pair; what is sent to the peer about it.
     fn make_channel(&mut self, connection: &mut Connection<VerbsLink>) -> Result<QueuePairEnd, CloseReason> {
+        let gid = self.gid_of(&connection.socket)?;
         self.serial = (self.serial + 1) & (u32::MAX >> 1);
         let requests_max = self.completions.device().limits.requests;
         let sizes = Channel::sizes(!connection.accepted, requests_max);
-        let made = QueuePair::new(&self.completions, self.serial, sizes, connection.accepted)
+        let made = QueuePair::new(&self.completions, self.serial, sizes, gid, connection.accepted)
             .and_then(|pair| Channel::new(pair, sizes));
         let channel = made.map_err(|error| no_queue_pair(&error))?;
         let end = channel.end();
@@ -440,6 +459,18 @@ impl VerbsTransport {
         Ok(())
     }
 
+    /// Ends the connections of those who were told where regions are, and may read no more.
+    fn judge_told(&mut self, table: &Table) {
+        if !self.keys.has_changed() {
+            return;
+        }
+        for id in table.open_with(|token| !self.keys.permits(true, token)) {
+            if table.get(id).is_some_and(|connection| connection.link.told) {
+                self.ended.push((id, CloseReason::ReadsNoMore));
+            }
+        }
+    }
+
     /// Answers what was kept, once that can be.
     fn answer_withheld(&mut self, table: &mut Table) {
         for (id, packet) in self.withheld.take() {
@@ -449,7 +480,8 @@ impl VerbsTransport {
         }
     }
 
-    /// An acceptor's: the peer asks what a key stands for.
+    /// An acceptor's: the peer asks what a key stands for. Whoever may not read learns nothing, not even
+    /// whether there is such a key.
     fn answer(
         &mut self,
         id: ConnectionId,
@@ -457,10 +489,12 @@ impl VerbsTransport {
         table: &mut Table,
     ) -> Result<(), CloseReason> {
         let key = control::decode_question(packet);
-        let now_ns = table.now_ns();
+        let (now_ns, is_admitted) = (table.now_ns(), table.is_admitted(id));
         let Some(connection) = table.get_mut(id) else { return Ok(()) };
         connection.received_ns = now_ns;
-        let region = self.registry.as_ref().and_then(|registry| registry.remote_region(key));
+        let registry = self.registry.as_ref().filter(|_| self.keys.permits(is_admitted, &connection.token));
+        let region = registry.and_then(|registry| registry.remote_region(key));
+        connection.link.told |= region.is_some();
         control::send(&mut connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
     }
 }

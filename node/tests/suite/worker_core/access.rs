@@ -81,6 +81,29 @@ pub(crate) fn token_is_asked_for_and_its_role_decides() {
     assert_eq!(refusals(&mut worker(AccessRules::default()), tcp, b""), [None, recovering, None]);
 }
 
+/// Over RDMA nothing encrypts the hello, so that the token has come before, with the connection.
+#[test]
+fn token_that_was_shown_with_the_connection_counts_where_the_hello_says_none() {
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    let mut worker = worker(access());
+    for (number, shown, said, refused) in [
+        (1, &b"read"[..], &b""[..], None),
+        (2, b"wrong", b"read", None),
+        (3, b"wrong", b"", Some(StatusCode::Unauthorized)),
+        (4, b"read", b"wrong", Some(StatusCode::Unauthorized)),
+        (5, b"", b"", Some(StatusCode::Unauthorized)),
+    ] {
+        let connection = ConnectionId::from_number(number);
+        worker.accepted_showing(connection, tcp, shown);
+        assert_eq!(ask(&mut worker, connection, &hello(said)), refused, "{number}");
+    }
+    let viewer = ConnectionId::from_number(6);
+    worker.accepted_showing(viewer, tcp, b"view");
+    assert_eq!(ask(&mut worker, viewer, &hello(b"")), None);
+    let get = Request::Get { key: b"key" };
+    assert_eq!(ask(&mut worker, viewer, &get), Some(StatusCode::Unauthorized), "its role is the token's");
+}
+
 /// Who was in stayed in, for as long as they liked.
 #[test]
 pub(crate) fn connection_ends_with_its_token_and_keeps_no_role_that_it_loses() {

@@ -1,8 +1,10 @@
 //! Opening, hello, sessions, silence, loss.
 
 use crate::model::refusal;
-use cell_client::{AttemptError, ClientCommand, ClientError, ClientOptions, Fate, LinkId, Operation, Output};
-use cell_protocol::{Malformed, Refusal, Reply, ReplyHeader, RequestId, RequestKind};
+use cell_client::{
+    AttemptError, ClientCommand, ClientError, ClientOptions, Fate, LinkId, Operation, Output, ReportTransport,
+};
+use cell_protocol::{Hello, Malformed, Refusal, Reply, ReplyHeader, Request, RequestId, RequestKind};
 use cell_terms::SessionId;
 
 use crate::client_core::core_harness::*;
@@ -23,6 +25,24 @@ fn start_connects_says_hello_and_opens_a_session_only_for_writes() {
     harness.answer();
     assert_eq!(harness.core.outstanding(), 0);
     assert_eq!(harness.core.completions(), 2);
+}
+
+/// Whoever listened on the RDMA network had the token, and could show it elsewhere.
+#[test]
+pub(crate) fn token_goes_in_no_message_over_rdma() {
+    for (transport, said) in [
+        (ReportTransport::Tcp, &b"secret"[..]),
+        (ReportTransport::Shm, b"secret"),
+        (ReportTransport::Verbs, b""),
+    ] {
+        let mut harness = CoreHarness::new(ClientOptions { token: b"secret".to_vec(), ..options() });
+        harness.core.set_transport(LinkId::BOOTSTRAP, transport);
+        harness.submit(&get(b"key"));
+        harness.step();
+        let (_, request) = Request::decode(&harness.sent[0]).unwrap();
+        let Request::Hello(Hello { token, .. }) = request else { panic!("{request:?}") };
+        assert_eq!((token, harness.sent.len()), (said, 1), "{transport:?}");
+    }
 }
 
 #[test]
