@@ -4,6 +4,8 @@
 #[path = "../../crates/fabric/src/tls/test_certificates.rs"]
 #[allow(dead_code, reason = "not every test wants all of it")]
 mod certificates;
+#[cfg(feature = "verbs")]
+mod rdma;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

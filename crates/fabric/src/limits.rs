@@ -99,7 +99,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "fabric_verbs_device",
-        meaning: "Name of the RDMA device; empty: the first one with an active port.",
+        meaning: "Name of the RDMA device; empty: the first one with an active port, which on Ethernet has the \
+                  address that is listened on.",
         default: "",
         bounds: Bounds::Text { max: 64 },
         applies: Applies::Restart(DEVICE_OPENED),
@@ -113,7 +114,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "fabric_verbs_gid",
-        meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
+        meaning: "Index of the port's GID; 65535: on Ethernet that of the address which a connection has at this end, \
+                  over loopback and InfiniBand the first of RoCE v2 with an IPv4 address, else the next best.",
         default: "65535",
         bounds: Bounds::Integer { min: 0, max: 65_535 },
         applies: Applies::Restart(DEVICE_OPENED),

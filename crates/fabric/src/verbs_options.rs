@@ -23,11 +23,13 @@ pub enum VerbsOffer {
 pub struct VerbsOptions {
     /// An acceptor's.
     pub offer: VerbsOffer,
-    /// The device's name, such as `mlx5_0`; empty: the first one with an active port.
+    /// The device's name, such as `mlx5_0`; empty: the first one with an active port, of an acceptor one that
+    /// on Ethernet has the address that it listens on.
     pub device: String,
     /// Its port; zero: the first one that is active.
     pub port: u8,
-    /// The index of the GID to use; none: the first of RoCE v2 with an IPv4 address, or the next best.
+    /// The index of the GID to use; none: on Ethernet that of the address which a connection has at this end,
+    /// over loopback and InfiniBand the first of RoCE v2 with an IPv4 address, or the next best.
     pub gid: Option<u32>,
     /// The operator says that one read's bytes are loaded in address order: no checksum in tree nodes then.
     pub reads_ordered: bool,

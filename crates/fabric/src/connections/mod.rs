@@ -22,6 +22,8 @@ mod listener;
 mod mark;
 mod messenger;
 mod provider;
+#[cfg(all(test, feature = "verbs"))]
+mod set_up_tests;
 mod slots;
 mod sweep;
 mod table;

@@ -152,7 +152,69 @@ fn u32_at(bytes: &[u8; ANSWER_BYTES], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+
+    use rustls::pki_types::ServerName;
+
     use super::*;
+    use crate::tls::test_certificates::Authority;
+    use crate::tls::{NodeTls, TlsFiles};
+
+    /// Both ends of a connection, under TLS if that is spoken.
+    fn ends(tls: Option<&NodeTls>) -> (Socket, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let asks = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let answers = listener.accept().unwrap().0;
+        [&asks, &answers].iter().for_each(|end| end.set_nonblocking(true).unwrap());
+        let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
+        let asks = match tls {
+            Some(tls) => Socket::connector(asks.into(), tls.trust().client(), name).unwrap(),
+            None => Socket::plain(asks.into()),
+        };
+        (asks, Socket::accepted(answers.into(), tls.map(NodeTls::server)))
+    }
+
+    /// What one end reads, while the other one reads, too: the hand-shake goes on by that.
+    fn read((socket, bytes): (&mut Socket, usize), (other, other_bytes): (&mut Socket, usize)) -> SocketRead {
+        let (mut here, mut there) = (Unfinished::default(), Unfinished::default());
+        for _ in 0..400_000 {
+            match here.read(socket, bytes).unwrap() {
+                SocketRead::Nothing | SocketRead::Interrupted => std::thread::yield_now(),
+                read => return read,
+            }
+            assert_eq!(there.read(other, other_bytes).unwrap(), SocketRead::Nothing);
+        }
+        panic!("nothing comes");
+    }
+
+    #[test]
+    fn question_and_answer_go_under_tls_as_they_do_in_the_clear() {
+        let folder = Authority::new("one").folder(&["127.0.0.1"]);
+        let [certificate, key] = ["node.pem", "node.key"].map(|name| folder.path(name));
+        let files = TlsFiles { certificate, key, trust: Some(folder.path("ca.pem")) };
+        let tls = NodeTls::open(files).unwrap();
+        let region = RemoteRegion { key: 9, place: 1 << 40, bytes: 1 << 21, writable: false };
+        let answer = RegionAnswer { key: RegionKey(7), region: Some(region) };
+        for tls in [None, Some(&tls)] {
+            let (mut asks, mut answers) = ends(tls);
+            send(&mut asks, &encode_question(answer.key)).unwrap();
+            let asked = read((&mut answers, QUESTION_BYTES), (&mut asks, ANSWER_BYTES));
+            let SocketRead::Packet(packet) = asked else { panic!("{asked:?}") };
+            assert_eq!(decode_question(&packet), answer.key);
+            send(&mut answers, &encode_answer(&answer)).unwrap();
+            let answered = read((&mut asks, ANSWER_BYTES), (&mut answers, QUESTION_BYTES));
+            let SocketRead::Packet(packet) = answered else { panic!("{answered:?}") };
+            assert_eq!(decode_answer(&packet), Some(answer));
+            drop(answers);
+            let mut ended = Unfinished::default();
+            let end = (0..400_000).find_map(|_| {
+                let read = ended.read(&mut asks, ANSWER_BYTES).unwrap();
+                std::thread::yield_now();
+                (read != SocketRead::Nothing).then_some(read)
+            });
+            assert_eq!(end, Some(SocketRead::End));
+        }
+    }
 
     #[test]
     fn answer_golden_bytes_round_trip() {

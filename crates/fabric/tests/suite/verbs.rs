@@ -3,6 +3,8 @@
 #![cfg(feature = "verbs")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
+mod set_up;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
