@@ -1,4 +1,4 @@
-//! Over RDMA, on a device that the machine has: in `tests/rdma-vm`, or on hardware. Connections are made under
+//! Over RDMA, on a device that the machine has, in `tests/rdma-vm` or on hardware: connections are made under
 //! TLS, and tokens are asked for as over TCP.
 
 use std::fs::{self, File};

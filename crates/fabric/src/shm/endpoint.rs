@@ -34,7 +34,7 @@ pub struct ShmOptions {
     pub users: Vec<u32>,
     /// The filter under all connections.
     pub partition: Partition,
-    /// Who may read one-sided over TCP, beside it; none: whoever reaches the address.
+    /// Who may read one-sided over TCP and RDMA, beside it; none: whoever reaches the address.
     pub readers: Option<Arc<dyn ReadPermission>>,
 }
 

@@ -6,6 +6,9 @@
 //! and one-sided operations are the device's (`operations`). The socket stays open: over it a connector asks
 //! what a region key stands for (`control`), and its end is the connection's end.
 //!
+//! What goes over the socket goes under TLS where that is spoken there; what the device carries is encrypted
+//! by nobody. So the connector shows its token in the hello, and in no message.
+//!
 //! | file | what |
 //! |---|---|
 //! | `device`, `gid` | which device, port and GID; protection domain, limits |

@@ -99,7 +99,7 @@ impl Transport for VerbsTransport {
     ) -> Result<Option<Greeted>, CloseReason> {
         if connection.phase == ConnectionPhase::Connecting {
             if tcp::is_through(connection.socket.descriptor())? {
-                let end = self.make_channel(connection)?;
+                let end = self.make_channel(connection, false)?;
                 let token = self.token.clone();
                 let hello = Hello { queue_pair: Some(Box::new(end)), token, ..connection.hello() };
                 tcp::send_hello(&mut connection.socket, &hello)?;
@@ -122,7 +122,8 @@ impl Transport for VerbsTransport {
         answer: &Hello,
     ) -> Result<(), CloseReason> {
         let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
-        let end = self.make_channel(connection)?;
+        // Who may not read may know a region's key from somebody else: the device answers none of their reads.
+        let end = self.make_channel(connection, self.keys.permits(true, &hello.token))?;
         self.open(connection, peer)?;
         let answer = Hello { queue_pair: Some(Box::new(end)), ..answer.clone() };
         tcp::send_hello(&mut connection.socket, &answer)
@@ -316,13 +317,18 @@ impl VerbsTransport {
         self.completions.device().gids.of_address(address).ok_or(CloseReason::NoGid { address })
     }
 
-    /// Gives a connection its queue pair; what is sent to the peer about it.
-    fn make_channel(&mut self, connection: &mut Connection<VerbsLink>) -> Result<QueuePairEnd, CloseReason> {
+    /// Gives a connection its queue pair, by which the peer's operations are done or not; what is sent to the
+    /// peer about it.
+    fn make_channel(
+        &mut self,
+        connection: &mut Connection<VerbsLink>,
+        peers_access: bool,
+    ) -> Result<QueuePairEnd, CloseReason> {
         let gid = self.gid_of(&connection.socket)?;
         self.serial = (self.serial + 1) & (u32::MAX >> 1);
         let requests_max = self.completions.device().limits.requests;
         let sizes = Channel::sizes(!connection.accepted, requests_max);
-        let made = QueuePair::new(&self.completions, self.serial, sizes, gid, connection.accepted)
+        let made = QueuePair::new(&self.completions, self.serial, sizes, gid, peers_access)
             .and_then(|pair| Channel::new(pair, sizes));
         let channel = made.map_err(|error| no_queue_pair(&error))?;
         let end = channel.end();

@@ -183,6 +183,26 @@ fn token_that_is_taken_back_ends_the_connection_on_which_reads_went() {
     assert_eq!(read(&mut reader, &mut server, again, key), Err(ReadFailure::KeyUnknown));
 }
 
+/// A key that somebody else was told is enough for the device, unless it is kept from answering.
+#[test]
+fn queue_pair_of_who_may_not_read_lets_no_reads_through() {
+    if !Verbs::is_there() {
+        return;
+    }
+    let tokens = Tokens::of(&[b"reader"]);
+    let (mut server, address) = listen("127.0.0.1", "127.0.0.1", &options(None, Some(tokens.clone())));
+    let key = server.endpoint.register(&region().0).unwrap();
+    let mut late = client(None, b"late");
+    let (here, _) = open(&mut Verbs, &mut late, &mut server, address);
+    // It is told where the region is from now on; its queue pair is that of before.
+    tokens.set(&[b"late"]);
+    let refused = read(&mut late, &mut server, here, key);
+    assert!(refused.is_err(), "{refused:?}");
+    until(&mut Verbs, &mut [&mut late, &mut server], |peers| peers[0].closed(here).is_some());
+    let (again, _) = open(&mut Verbs, &mut late, &mut server, address);
+    assert_eq!(read(&mut late, &mut server, again, key), Ok(vec![1_000]));
+}
+
 /// Whoever guesses tokens is counted by who admits them, and learns nothing before.
 #[test]
 fn place_of_a_region_is_told_to_who_is_admitted() {
