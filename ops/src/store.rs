@@ -30,6 +30,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// What to do at another service's port.
 const WRONG_PORT: &str = "another service has that port; the fabric's is 7000 by default, that of HTTP 7080";
+/// What to do where a server is there, and is not reached over RDMA.
+const NO_RDMA: &str =
+    "--transport tcp needs no RDMA; docs/HOSTS.md says by which addresses and devices it goes";
 /// Between two attempts to connect to servers that are not there.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -359,6 +362,9 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
             );
             (Exit::Unreachable, Some(next))
         }
+        ClientError::Unreachable { reason, .. } if is_about_rdma(reason) => {
+            (Exit::Unreachable, Some(NO_RDMA.into()))
+        }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room(&command)),
         ClientError::WrongService { .. } => (Exit::Unreachable, Some(WRONG_PORT.into())),
@@ -386,6 +392,7 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
             }
             Some(AttemptError::SessionAwaited) => (Exit::Unhealthy, coordinator_away(&command)),
             Some(last) if last.is_for_lack_of_room() => (Exit::Unhealthy, more_room(&command)),
+            Some(last) if is_about_rdma(last) => (Exit::Unreachable, Some(NO_RDMA.into())),
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
         },
@@ -394,6 +401,13 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
         }
         _ => (Exit::Error, None),
     }
+}
+
+/// Whether a server has no RDMA, or one of both ends not by the address of the connection.
+fn is_about_rdma(reason: &AttemptError) -> bool {
+    use CloseReason::{NoGid, RefusedByPeer};
+    let AttemptError::Closed(reason) = reason else { return false };
+    matches!(reason, NoGid { .. } | RefusedByPeer(HelloRefusal::NoVerbs | HelloRefusal::NoGid))
 }
 
 /// What to do where TLS did not come about.
@@ -513,6 +527,27 @@ mod tests {
             let (exit, next) = advice(&error, Some("127.0.0.1:7000"));
             assert_eq!(exit, Exit::Unhealthy, "{error}");
             assert!(next.is_some_and(|next| next.contains("fabric_connections_max")), "{error}");
+        }
+    }
+
+    /// It said that no node was running there.
+    #[test]
+    fn advice_on_a_server_that_is_not_reached_over_rdma_is_to_do_without_or_see_to_addresses() {
+        for reason in [
+            CloseReason::RefusedByPeer(HelloRefusal::NoVerbs),
+            CloseReason::RefusedByPeer(HelloRefusal::NoGid),
+            CloseReason::NoGid { address: "192.0.2.1".parse().unwrap() },
+        ] {
+            let server = Box::new("verbs:192.0.2.1:7000".parse().unwrap());
+            let last = AttemptError::Closed(reason);
+            for error in [
+                ClientError::Unreachable { server, reason: last },
+                ClientError::Deadline { waited_ms: 5_000, last: Some(last) },
+            ] {
+                let (exit, next) = advice(&error, Some("192.0.2.1:7000"));
+                assert_eq!(exit, Exit::Unreachable, "{error}");
+                assert!(next.is_some_and(|next| next.contains("--transport tcp")), "{error}");
+            }
         }
     }
 
