@@ -40,6 +40,12 @@ impl ClaimRow {
         self.repeat_id.is_some() && self.repeat_id == other.repeat_id
     }
 
+    /// The number that its name ends with; none of a name without one.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        u64::from_str_radix(self.id.rsplit_once('-')?.1, 16).ok()
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).expect("plain structures with text keys")
     }
@@ -70,6 +76,20 @@ impl ClaimRow {
             }
         }
         Err(ClusterError::Contended { what: "the drill" })
+    }
+
+    /// Has the row, if it is this one, go with another lease from now on; whether it is.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub fn keep_under(
+        &self,
+        coordinator: &dyn Coordinator,
+        lease: Incarnation,
+    ) -> Result<bool, ClusterError> {
+        let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
+        let put = Transaction::new().when(own).put_leased(KEY, self.text(), lease);
+        Ok(matches!(coordinator.transact(put)?, TransactionOutcome::Applied { .. }))
     }
 
     /// Takes the row away if it is this one, in one try.
@@ -118,6 +138,27 @@ mod tests {
         sim.advance(2_000_000_000);
         let lease = link.grant(1_000).unwrap().lease;
         assert_eq!(row("c").take(&link, lease).unwrap(), None, "b's lease has ended");
+    }
+
+    #[test]
+    fn keep_under_another_lease_outlasts_the_one_it_was_taken_under() {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let [short, long] = [1_000, 60_000].map(|ms| link.grant(ms).unwrap().lease);
+        assert_eq!(row("a").take(&link, short).unwrap(), None);
+        assert!(!row("b").keep_under(&link, long).unwrap(), "it is another one's");
+        assert!(row("a").keep_under(&link, long).unwrap());
+        sim.advance(2_000_000_000);
+        let lease = link.grant(1_000).unwrap().lease;
+        assert_eq!(row("b").take(&link, lease).unwrap(), Some(row("a")));
+        link.end_lease(long).unwrap();
+        assert_eq!(row("b").take(&link, lease).unwrap(), None);
+    }
+
+    #[test]
+    fn number_is_what_the_name_of_a_run_ends_with() {
+        let numbers = ["drill-2-00000000000000ff", "drill-0-1", "drill-x", "a"].map(|id| row(id).number());
+        assert_eq!(numbers, [Some(255), Some(1), None, None]);
     }
 
     #[test]

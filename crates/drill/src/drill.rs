@@ -57,6 +57,8 @@ pub struct Drill {
     pub options: ClientOptions,
     /// Whether the drill's entries stay in the store, whatever it shows.
     pub keep: bool,
+    /// The number of the claim that who runs it has taken ([`crate::ClaimRow::number`]); none: it has none.
+    pub claim: Option<u64>,
 }
 
 /// A fault that is taken back when this is dropped, however the drill ends.
@@ -104,7 +106,7 @@ impl Drill {
     /// Takes the turn, which lasts as long as the connection, unless this one has it already.
     fn begin(&self, supervisor: &mut Supervisor) -> Result<Status, DrillError> {
         let node = (self.fault != FaultKind::Rolling).then_some(self.node);
-        supervisor.ask(DrillRequest::Begin { node })?;
+        supervisor.ask(DrillRequest::Begin { node, claim: self.claim })?;
         let (_, status) = supervisor.status()?;
         if let Some(node) = supervisor.without_agent(&status) {
             return Err(DrillError::NoAgent { node });

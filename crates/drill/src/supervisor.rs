@@ -83,11 +83,11 @@ impl Supervisor {
     /// [`DrillError::Refused`] with the supervisor's words; [`DrillError::Supervisor`] or
     /// [`DrillError::AgentAway`] without an answer; [`DrillError::NoSuchNode`] if no agent has the node.
     pub fn ask(&mut self, request: DrillRequest) -> Result<DrillAnswer, DrillError> {
-        if request == (DrillRequest::Begin { node: None }) {
+        if matches!(request, DrillRequest::Begin { node: None, .. }) {
             self.check_allowed()?;
         }
         let node = match request {
-            DrillRequest::Begin { node } => node,
+            DrillRequest::Begin { node, .. } => node,
             _ => request.node(),
         };
         self.door_of(node)?.ask(request)
@@ -215,6 +215,10 @@ mod tests {
         agent(move |asked| answer(asked, node, cluster, ahead_ns))
     }
 
+    fn begin(node: Option<u16>) -> DrillRequest {
+        DrillRequest::Begin { node, claim: None }
+    }
+
     #[test]
     fn agents_are_as_one_supervisor_and_each_is_asked_about_its_own_nodes() {
         let (first, _first) = started(1, "a", 0);
@@ -228,7 +232,7 @@ mod tests {
         assert_eq!(status.server_of(&status.nodes[0]), "host-1.test:7000");
         assert_eq!(supervisor.without_agent(&status), Some(2));
         supervisor.ask(DrillRequest::Kill { node: 5, down_ms: 9 }).unwrap();
-        let unknown = supervisor.ask(DrillRequest::Begin { node: Some(2) }).err().unwrap();
+        let unknown = supervisor.ask(begin(Some(2))).err().unwrap();
         assert!(
             matches!(&unknown, DrillError::NoSuchNode { node: 2, nodes } if nodes == &[1, 5]),
             "{unknown}"
@@ -251,9 +255,9 @@ mod tests {
         });
         let at = Supervisors::Agents(agents(&[&first, &second]));
         let mut supervisor = Supervisor::reach(&at).unwrap();
-        let refused = supervisor.ask(DrillRequest::Begin { node: None }).unwrap_err().to_string();
+        let refused = supervisor.ask(begin(None)).unwrap_err().to_string();
         assert!(refused.contains(&second) && refused.contains("does not allow drills"), "{refused}");
-        supervisor.ask(DrillRequest::Begin { node: Some(1) }).unwrap();
+        supervisor.ask(begin(Some(1))).unwrap();
         drop(supervisor);
         let asked = first_serves.join().unwrap();
         assert!(!asked.iter().any(|line| line.contains(r#""node":null"#)), "{asked:?}");

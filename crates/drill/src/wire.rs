@@ -39,6 +39,10 @@ pub enum DrillRequest {
         /// To which node; none: to all in turn.
         #[serde(default)]
         node: Option<u16>,
+        /// The number of the claim by which who drills has the coordinator's row already
+        /// ([`crate::ClaimRow::number`]): an agent keeps that one from now on. None: it writes its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claim: Option<u64>,
     },
     /// `kill -9`. The node is started again after `down_ms`, if the supervisor starts nodes again at all.
     Kill {
@@ -409,8 +413,12 @@ mod tests {
         let cases = [
             (DrillRequest::Status, r#"{"do":"status"}"#),
             (DrillRequest::Nodes, r#"{"do":"nodes"}"#),
-            (DrillRequest::Begin { node: Some(1) }, r#"{"do":"begin","node":1}"#),
-            (DrillRequest::Begin { node: None }, r#"{"do":"begin","node":null}"#),
+            (DrillRequest::Begin { node: Some(1), claim: None }, r#"{"do":"begin","node":1}"#),
+            (DrillRequest::Begin { node: None, claim: None }, r#"{"do":"begin","node":null}"#),
+            (
+                DrillRequest::Begin { node: Some(1), claim: Some(u64::MAX) },
+                r#"{"do":"begin","node":1,"claim":18446744073709551615}"#,
+            ),
             (DrillRequest::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
             (
                 DrillRequest::Partition { node: 2, on: true, way: PartitionWay::Both },
@@ -450,7 +458,7 @@ mod tests {
         }
         for request in [
             DrillRequest::Status,
-            DrillRequest::Begin { node: Some(3) },
+            DrillRequest::Begin { node: Some(3), claim: None },
             DrillRequest::Kill { node: 3, down_ms: 5 },
             DrillRequest::Restart { node: 3 },
         ] {

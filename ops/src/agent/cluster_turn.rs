@@ -121,11 +121,12 @@ impl ClusterTurn {
         ClusterTurn { coordinator, first, noticed_within: NOTICED_WITHIN, held: None }
     }
 
-    /// A drill begins, of this node or of all.
+    /// A drill begins, of this node or of all. Where who runs it has taken the claim of this number before, the
+    /// turn keeps that one.
     ///
     /// # Errors
     /// Another one runs, or the coordinator does not say whether one does.
-    pub(super) fn take(&mut self, node: Option<u16>) -> Result<(), Refused> {
+    pub(super) fn take(&mut self, node: Option<u16>, claim: Option<u64>) -> Result<(), Refused> {
         if self.held.is_some() {
             return Ok(());
         }
@@ -138,26 +139,40 @@ impl ClusterTurn {
             }
         };
         let lease = Lease::new(&self.coordinator, granted.lease);
-        let row = ClaimRow {
+        let own = ClaimRow {
             id: format!("drill-{}-{:016x}", self.first, RandomState::new().build_hasher().finish()),
             runner: self.first.into(),
             kind: ANY_KIND.to_owned(),
             node: node.unwrap_or(self.first),
             repeat_id: None,
         };
-        loop {
-            match row.take(&*self.coordinator, granted.lease) {
-                Ok(None) => break,
-                Ok(Some(other)) if Instant::now() >= until => return Err(is_running(&other)),
+        let row = loop {
+            match take_row(&*self.coordinator, granted.lease, &own, claim) {
+                Ok(Ok(row)) => break row,
+                Ok(Err(other)) if Instant::now() >= until => return Err(is_running(&other)),
                 Err(error) if Instant::now() >= until => return Err(silent(&error)),
-                Ok(Some(_)) | Err(_) => thread::sleep(AGAIN),
+                Ok(Err(_)) | Err(_) => thread::sleep(AGAIN),
             }
-        }
+        };
         let (coordinator, lease_now) = (self.coordinator.clone(), lease.now.clone());
         let ends = renew(Keeping { coordinator, lease: lease_now, row, has_row: true })?;
         self.held = Some((ends, lease));
         Ok(())
     }
+}
+
+/// Has the row of a turn hang on its lease: `own`, or that of the claim by which who runs the drill has taken it
+/// before. `Err` in it: another drill has it.
+fn take_row(
+    coordinator: &dyn Coordinator,
+    lease: Incarnation,
+    own: &ClaimRow,
+    claim: Option<u64>,
+) -> Result<Result<ClaimRow, ClaimRow>, ClusterError> {
+    let Some(other) = own.take(coordinator, lease)? else { return Ok(Ok(own.clone())) };
+    let is_claim = claim.is_some() && other.number() == claim;
+    let is_kept = is_claim && other.keep_under(coordinator, lease)?;
+    Ok(if is_kept { Ok(other) } else { Err(other) })
 }
 
 /// Keeps a turn on a thread of its own, until what is returned is dropped.
@@ -200,18 +215,40 @@ mod tests {
         let sim = Sim::new(1);
         let link = sim.link();
         let (mut first, mut second) = (turn(&link, 1, Duration::ZERO), turn(&link, 5, Duration::ZERO));
-        assert_eq!(first.take(Some(2)), Ok(()));
-        assert_eq!(first.take(Some(2)), Ok(()), "it is its own");
-        let refused = second.take(None).unwrap_err().what;
+        assert_eq!(first.take(Some(2), None), Ok(()));
+        assert_eq!(first.take(Some(2), None), Ok(()), "it is its own");
+        let refused = second.take(None, None).unwrap_err().what;
         assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
         drop(first);
-        assert_eq!(second.take(None), Ok(()));
+        assert_eq!(second.take(None, None), Ok(()));
         // An agent that is killed ends nothing.
         std::mem::forget(second);
         let mut third = turn(&link, 1, Duration::ZERO);
-        assert_eq!(third.take(Some(1)).unwrap_err().what, "a drill of node 5 is running, begun at node 5");
+        let refused = third.take(Some(1), None).unwrap_err().what;
+        assert_eq!(refused, "a drill of node 5 is running, begun at node 5");
         sim.advance(LEASE_MS * 1_100_000);
-        assert_eq!(third.take(Some(1)), Ok(()));
+        assert_eq!(third.take(Some(1), None), Ok(()));
+    }
+
+    /// A node that runs a drill has its claim before it asks an agent for a turn, and would be refused for it.
+    #[test]
+    fn turn_of_a_claim_keeps_that_one_past_its_nodes_lease_and_takes_it_away_in_the_end() {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let lease = link.grant(1_000).unwrap().lease;
+        let (id, kind) = ("drill-2-000000000000002a".to_owned(), "kill".to_owned());
+        let claim = ClaimRow { id, runner: 2, kind, node: 1, repeat_id: None };
+        assert_eq!(claim.take(&link, lease).unwrap(), None);
+        let (mut held, mut other) = (turn(&link, 1, Duration::ZERO), turn(&link, 5, Duration::ZERO));
+        for strange in [None, Some(43)] {
+            let refused = other.take(Some(1), strange).unwrap_err().what;
+            assert_eq!(refused, "a drill of node 1 is running, begun at node 2");
+        }
+        assert_eq!(held.take(Some(1), Some(42)), Ok(()));
+        sim.advance(2_000_000_000);
+        assert!(other.take(None, None).is_err(), "the node's lease has ended, and its drill has not");
+        drop(held);
+        assert_eq!(other.take(None, None), Ok(()));
     }
 
     /// A coordinator that was away for long ends no drill: its row is taken again.
@@ -229,19 +266,20 @@ mod tests {
         sim.advance(LEASE_MS * 1_100_000);
         assert!(kept.go_on());
         let mut second = turn(&link, 5, Duration::ZERO);
-        assert_eq!(second.take(None).unwrap_err().what, "a drill of node 2 is running, begun at node 1");
+        let refused = second.take(None, None).unwrap_err().what;
+        assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
         drop(lease);
         assert!(!kept.go_on());
-        assert_eq!(second.take(None), Ok(()));
+        assert_eq!(second.take(None, None), Ok(()));
     }
 
     #[test]
     fn turn_is_taken_once_the_coordinator_answers_again() {
         let link = Sim::new(1).link();
         link.plan([Fault::NotReached, Fault::None, Fault::NotReached]);
-        assert_eq!(turn(&link, 1, Duration::from_secs(120)).take(Some(1)), Ok(()));
+        assert_eq!(turn(&link, 1, Duration::from_secs(120)).take(Some(1), None), Ok(()));
         link.plan([Fault::NotReached]);
-        let refused = turn(&link, 1, Duration::ZERO).take(Some(1)).unwrap_err().what;
+        let refused = turn(&link, 1, Duration::ZERO).take(Some(1), None).unwrap_err().what;
         assert!(refused.starts_with("the coordinator does not say whether a drill runs: "), "{refused}");
     }
 }

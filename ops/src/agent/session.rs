@@ -48,8 +48,8 @@ impl<'a> AgentSession<'a> {
                 "start it with --allow-drills where its nodes may be drilled",
             ));
         }
-        if let DrillRequest::Begin { node } = request
-            && let Err(refused) = self.turn.take(node)
+        if let DrillRequest::Begin { node, claim } = request
+            && let Err(refused) = self.turn.take(node, claim)
         {
             return not_done(refused);
         }
@@ -176,7 +176,7 @@ mod tests {
         let mut session = AgentSession::new(&host);
         let partition = |node, on, way| DrillRequest::Partition { node, on, way };
         let requests = [
-            DrillRequest::Begin { node: Some(1) },
+            DrillRequest::Begin { node: Some(1), claim: None },
             partition(1, true, PartitionWay::In),
             partition(1, true, PartitionWay::Out),
             DrillRequest::Stop { node: 1 },
@@ -285,7 +285,8 @@ mod tests {
     fn agent_without_drills_shows_its_nodes_and_does_nothing_to_them() {
         let (host, supervisor) = host(false);
         let mut session = AgentSession::new(&host);
-        for request in [DrillRequest::Begin { node: None }, DrillRequest::Kill { node: 1, down_ms: 0 }] {
+        let begin = DrillRequest::Begin { node: None, claim: None };
+        for request in [begin, DrillRequest::Kill { node: 1, down_ms: 0 }] {
             let refused = session.answer(request).refused.unwrap();
             assert!(refused.what.contains("does not allow drills"), "{refused:?}");
         }

@@ -227,6 +227,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         load: Load { threads: arguments.threads, rate: arguments.rate },
         options,
         keep: arguments.keep,
+        claim: None,
     };
     let server = first_server(&drill.at);
     let notify = |notice| output::print_notice(notice, server.as_deref());

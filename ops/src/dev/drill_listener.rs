@@ -103,7 +103,7 @@ impl DrillSession {
 
     /// Has a request carried out.
     pub(crate) fn answer(&mut self, request: DrillRequest) -> DrillAnswer {
-        if let DrillRequest::Begin { node } = request
+        if let DrillRequest::Begin { node, .. } = request
             && let Err(refused) = self.turn.take(node)
         {
             return not_done(refused);

@@ -93,7 +93,7 @@ mod tests {
         let (mut pause, now) = (DrillPause::new(&coordinator), Instant::now());
         pause.note(DrillRequest::Status, now);
         assert_eq!(paused(&sim), None, "who looks does nothing");
-        pause.note(DrillRequest::Begin { node: Some(0) }, now);
+        pause.note(DrillRequest::Begin { node: Some(0), claim: None }, now);
         assert_eq!(paused(&sim), Some(PauseCause::Drill));
         pause.note(DrillRequest::Kill { node: 0, down_ms: 0 }, now);
         assert_eq!(paused(&sim), Some(PauseCause::Drill));

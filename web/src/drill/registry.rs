@@ -170,6 +170,7 @@ impl Drop for Drills {
 /// Starts the drill's thread, if the cluster can be drilled now.
 fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
     let mut drill = run.wanted.drill(place.folder.clone());
+    drill.claim = claim.number();
     drill.options.token.clone_from(&place.token);
     drill.options.trust.clone_from(&place.trust);
     let turn = drill.check().map_err(NotStarted::Drill)?;

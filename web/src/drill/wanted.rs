@@ -172,6 +172,7 @@ impl DrillWanted {
             load: Load { threads: self.threads, rate: self.rate },
             options,
             keep: self.keep,
+            claim: None,
         }
     }
 }
