@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 
 use crate::exit::{Exit, Failure};
+use crate::process_settings::AGENT_ADDRESS;
 
 /// Where the fabric listens.
 const LISTEN: &str = "listen_address";
@@ -125,6 +126,21 @@ pub(crate) fn advertised_fabric(settings: &Settings) -> Result<Option<Advertised
 /// Where others find HTTP, if that is not the address on which it is served.
 pub(crate) fn advertised_http(settings: &Settings) -> Result<Option<Advertised>, Failure> {
     advertised_or_named(settings, ADVERTISE_HTTP, HTTP)
+}
+
+/// Where others reach the agent that listens there: at the name or address that it was given, and where that is
+/// every address of this host, at the host of the fabric.
+///
+/// # Errors
+/// Others are told of the fabric what nobody can connect to.
+pub(crate) fn advertised_agent(settings: &Settings, listening: SocketAddr) -> Result<String, Failure> {
+    let named = |name: &str| Advertised::read(settings.text(name)).map(|given| given.host);
+    let host = match listening.ip().is_unspecified() {
+        true => advertised_fabric(settings)?.map(|given| given.host).or_else(|| named(LISTEN)),
+        false => named(AGENT_ADDRESS),
+    };
+    let host = host.unwrap_or_default(); // each of these settings is a host and a port
+    Ok(Advertised { host, port: listening.port() }.to_string())
 }
 
 /// Whether TLS and tokens keep others on its network from what the fabric serves; what they can do if not.
@@ -325,6 +341,23 @@ mod tests {
         assert_eq!(of("node-1:7080", "").unwrap().unwrap(), "node-1:7081");
         assert_eq!(of("0.0.0.0:7080", "node-1.example:80").unwrap().unwrap(), "node-1.example:81");
         assert!(of("node-1:7080", "[::]:7080").is_err());
+    }
+
+    #[test]
+    fn advertised_agent_is_at_its_own_host_or_where_that_is_every_address_at_the_fabrics() {
+        let of = |agent: &str, listen: &str, advertise: &str| {
+            let settings = settings(&[(AGENT_ADDRESS, agent), (LISTEN, listen), (ADVERTISE, advertise)]);
+            advertised_agent(&settings, agent.replace("localhost", "127.0.0.1").parse().unwrap()).unwrap()
+        };
+        assert_eq!(of("localhost:7090", "node-1:7000", ""), "localhost:7090");
+        assert_eq!(of("[2001:db8::1]:7090", "node-1:7000", ""), "[2001:db8::1]:7090");
+        assert_eq!(of("0.0.0.0:7090", "0.0.0.0:7000", "node-1.example:7000"), "node-1.example:7090");
+        assert_eq!(of("[::]:7090", "node-1:7000", ""), "node-1:7090");
+        assert_eq!(of("0.0.0.0:7090", "[2001:db8::1]:7000", ""), "[2001:db8::1]:7090");
+        // The system has chosen the port.
+        let settings = settings(&[(AGENT_ADDRESS, "127.0.0.1:0")]);
+        let told = advertised_agent(&settings, "127.0.0.1:4711".parse().unwrap());
+        assert_eq!(told.unwrap(), "127.0.0.1:4711");
     }
 
     #[test]

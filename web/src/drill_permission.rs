@@ -1,5 +1,6 @@
-//! Whether the supervisor takes drills: then it has its socket in the data folder. A folder that hangs must
-//! not hold the web's one thread, so it is looked at on another one, one look at a time.
+//! Whether the supervisor takes drills: then it has its socket in the data folder, or is an agent of which the
+//! node was told. A folder that hangs must not hold the web's one thread, so it is looked at on another one, one
+//! look at a time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,19 +12,20 @@ use crate::one_look::OneLook;
 #[derive(Clone, Default)]
 pub(crate) struct DrillPermission {
     folder: Option<PathBuf>,
+    has_agent: bool,
     is_given: Arc<AtomicBool>,
     looks: OneLook,
 }
 
 impl DrillPermission {
-    /// Of the supervisor with this data folder; without one there are no drills.
-    pub(crate) fn new(folder: Option<PathBuf>) -> DrillPermission {
-        DrillPermission { folder, ..DrillPermission::default() }
+    /// Of the supervisor with this data folder, or of an agent that takes them; without either there are none.
+    pub(crate) fn new(folder: Option<PathBuf>, has_agent: bool) -> DrillPermission {
+        DrillPermission { folder, has_agent, ..DrillPermission::default() }
     }
 
     /// As it was at the last look.
     pub(crate) fn is_given(&self) -> bool {
-        self.is_given.load(Ordering::Relaxed)
+        self.has_agent || self.is_given.load(Ordering::Relaxed)
     }
 
     /// Looks, unless a look is under way.
@@ -42,12 +44,13 @@ mod tests {
     #[tokio::test]
     async fn look_follows_the_socket() {
         let folder = tempfile::tempdir().unwrap();
-        let permission = DrillPermission::new(Some(folder.path().to_owned()));
+        let permission = DrillPermission::new(Some(folder.path().to_owned()), false);
         permission.look().await;
         assert!(!permission.is_given());
         std::fs::write(cell_drill::drill_socket(folder.path()), "").unwrap();
         assert!(!permission.is_given(), "nobody looked");
         permission.look().await;
         assert!(permission.is_given());
+        assert!(DrillPermission::new(None, true).is_given());
     }
 }

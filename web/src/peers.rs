@@ -100,6 +100,20 @@ impl Peers {
     where
         T: DeserializeOwned + Send + 'static,
     {
+        self.gather_within(snapshot, own, path, PEER_DEADLINE).await
+    }
+
+    /// The same where each may take so long.
+    pub(crate) async fn gather_within<T>(
+        &self,
+        snapshot: &NodeSnapshot,
+        own: T,
+        path: &str,
+        deadline: Duration,
+    ) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         let mut parts = vec![NodePart { node: snapshot.node, part: own }];
         let mut missing = Vec::new();
         let mut asked = JoinSet::new();
@@ -109,7 +123,7 @@ impl Peers {
             let turns = Arc::clone(&turns);
             asked.spawn(async move {
                 let _turn = turns.acquire_owned().await;
-                let answer = peers.ask(&member, &path).await;
+                let answer = peers.ask_within(&member, &path, deadline).await;
                 (member, answer)
             });
         }
@@ -129,7 +143,16 @@ impl Peers {
 
     /// What one member says to `GET path`, or why that is not known.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, member: &MemberRow, path: &str) -> Result<T, String> {
-        let (status, body) = self.send(member, Method::GET, path, None, PEER_DEADLINE).await?;
+        self.ask_within(member, path, PEER_DEADLINE).await
+    }
+
+    async fn ask_within<T: DeserializeOwned>(
+        &self,
+        member: &MemberRow,
+        path: &str,
+        deadline: Duration,
+    ) -> Result<T, String> {
+        let (status, body) = self.send(member, Method::GET, path, None, deadline).await?;
         if status != StatusCode::OK {
             return Err(format!("it answers {status}"));
         }

@@ -109,7 +109,7 @@ impl Shared {
             tls: WatchedTls::default(),
             files: FileWatch::default(),
             limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
-            drill_permission: DrillPermission::new(sources.data_folder.clone()),
+            drill_permission: DrillPermission::new(sources.data_folder.clone(), sources.agent.is_some()),
             store: Store::new(sources.fabric),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             coordination: Coordination::new(sources.coordinator.clone()),

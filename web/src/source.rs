@@ -40,6 +40,7 @@ pub struct Sources {
     pub(crate) settings: Option<Arc<SettingsStore>>,
     pub(crate) registry: Option<Registry>,
     pub(crate) data_folder: Option<PathBuf>,
+    pub(crate) agent: Option<String>,
     pub(crate) log_root: Option<PathBuf>,
     pub(crate) fabric: Option<SocketAddr>,
     pub(crate) tree: Option<TreeLook>,
@@ -61,6 +62,7 @@ impl Sources {
             settings,
             registry,
             data_folder,
+            agent: None,
             log_root,
             fabric,
             tree,
@@ -111,6 +113,12 @@ impl Sources {
     #[must_use]
     pub fn data_folder(self, folder: &Path) -> Sources {
         Sources { data_folder: Some(folder.to_owned()), ..self }
+    }
+
+    /// Where others reach the agent that takes drills of this node; none: it has no such agent.
+    #[must_use]
+    pub fn agent(self, agent: Option<String>) -> Sources {
+        Sources { agent, ..self }
     }
 
     /// The folder of the cluster's logs, of which the room is shown.

@@ -6,15 +6,19 @@ use cell_node::AccessRules;
 use crate::access::Caller;
 use crate::problem::Problem;
 
+/// The token that a request has.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let (scheme, token) = given?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
 /// Who sent a request.
 ///
 /// # Errors
 /// 401: it has no token, or one that this node does not know.
 pub(crate) fn caller(access: &AccessRules, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = given.and_then(|value| value.split_once(' '));
-    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let holder = token.and_then(|(_, token)| access.holder(token.trim().as_bytes()));
+    let holder = bearer(headers).and_then(|token| access.holder(token.as_bytes()));
     let holder = holder.ok_or_else(|| {
         let detail = "Tokens are configured on this node, and this request has none that it knows.";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorised", detail)

@@ -76,6 +76,9 @@ pub(crate) struct NodeArgs {
     /// The cores that this process may use
     #[arg(long, hide = true, requires = "supervised", value_name = "CORES", value_delimiter = ',')]
     cores: Vec<usize>,
+    /// The supervisor is an agent that takes drills there
+    #[arg(long, hide = true, requires = "supervised", value_name = "HOST:PORT")]
+    agent: Option<String>,
     /// Run so many nodes, each a process, with numbers and ports in a row, which share this machine's memory
     #[arg(
         long, value_name = "N", conflicts_with = "supervised", value_parser = value_parser!(u16).range(1..=64)
@@ -162,12 +165,12 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let wishes = receive_wishes(supervised, &faults)?;
     let coordinator = coordinator(&settings, &folders, faults.partition.clone(), configuration.store())?;
     let guards = Guards { access, tls, process_warnings };
-    let restarted = &arguments.restarted_because;
-    let options = options(&settings, &folders, listen, faults, restarted.clone(), &guards)?;
+    let (restarted, agent) = (arguments.restarted_because.clone(), arguments.agent.clone());
+    let options = options(&settings, &folders, listen, faults, restarted, &guards)?;
     let place = place_words(&settings);
     let starting = StartingNode::prepare(options, &place).map_err(explain)?;
     // Before there is a lease: who looks sees what is waited for.
-    let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards, &folders)?;
+    let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards, &folders, agent)?;
     let reload = || {
         configuration.reload();
         web.reload();
@@ -237,6 +240,7 @@ fn serve_http(
     coordinator: Arc<dyn Coordinator>,
     guards: Guards,
     folders: &Folders,
+    agent: Option<String>,
 ) -> anyhow::Result<HttpServer> {
     let (watch, store) = (starting.watch(), configuration.store());
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
@@ -247,6 +251,7 @@ fn serve_http(
         .process_warnings(guards.process_warnings)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(folders.data())
+        .agent(agent)
         .log_root(folders.log_root())
         .fabric(starting.address())
         .tree(starting.tree_look());

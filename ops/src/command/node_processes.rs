@@ -40,8 +40,8 @@ use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::provider::{Provider, place_words};
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    Advertised, NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
-    names_lacking, network_warnings,
+    Advertised, NAMES_NEXT, address, advertised_agent, advertised_fabric, advertised_http, check_fabric,
+    check_http, check_tls, names_lacking, network_warnings,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -77,17 +77,21 @@ pub(crate) fn run(global: &Global, wanted: Wanted, matches: &ArgMatches) -> anyh
         reload.send(Event::Reload).unwrap_or_default();
     })?;
     signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
+    let mut agent = None;
     if let Some(door) = door {
         plan = plan.with_agent(door.address());
+        let told = advertised_agent(&resolved, door.address())?;
+        agent = (wanted.agent == Some(true)).then_some(told);
         door.serve(agent_host(&resolved, &plan, wanted, hosted.as_ref(), &sender)?)?;
     }
-    let shared = Shared { plan: &plan, resolved: &resolved, processes: wanted.processes, embedded, memory };
+    let processes = wanted.processes;
+    let shared = Shared { plan: &plan, resolved: &resolved, processes, embedded, memory, agent };
     let own = |place: u16| cores.get(usize::from(place)).map_or(&[][..], Vec::as_slice);
-    let specs = (0..wanted.processes).map(|place| shared.spec(place, own(place), matches));
+    let specs = (0..processes).map(|place| shared.spec(place, own(place), matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
     let announcer = Announcer { json: global.json };
     let owners = hosted.as_ref().map(|hosted| &hosted.owners);
-    let elsewhere = owners.and_then(|owners| owners.elsewhere(plan.id(0), wanted.processes));
+    let elsewhere = owners.and_then(|owners| owners.elsewhere(plan.id(0), processes));
     elsewhere.iter().for_each(|misfit| announcer.misfit(misfit));
     let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
     drop(hosted);
@@ -250,6 +254,8 @@ struct Shared<'a> {
     embedded: bool,
     /// What each may hold in memory; none: nobody knows how much there is.
     memory: Option<u64>,
+    /// Where others reach the agent that takes drills of them; none: there is none.
+    agent: Option<String>,
 }
 
 impl Shared<'_> {
@@ -279,6 +285,9 @@ impl Shared<'_> {
         push("log_root", self.resolved.text("log_root").to_owned());
         if let Some(memory) = self.memory {
             push("memory_limit_bytes", memory.to_string());
+        }
+        if let Some(agent) = &self.agent {
+            push("agent", agent.clone());
         }
         let is_default =
             self.resolved.get(CLUSTER_NODES).is_some_and(|(_, source)| source == Source::Default);

@@ -8,16 +8,17 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::MemberRow;
-use cell_drill::{DrillError, FaultKind, Supervisor};
+use cell_drill::{DrillError, FaultKind, Supervisors};
 use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
 use crate::api::document::{Document, Scope};
+use crate::api::drill_place::{self, FaultPlace, NamedAgent};
 use crate::api::drill_preview;
 use crate::api::gathered::{Shown, bytes_permitted, fitting, rows_wanted};
 use crate::api::params::{Params, PathText};
@@ -25,9 +26,10 @@ use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
 use crate::drill::{DrillWanted, NotStarted, PREVIEW, RunPlace, RunRow, RunState, parameters};
 use crate::idempotency::RepeatId;
-use crate::peers::{Gathered, others};
+use crate::peers::{Gathered, NodePart, others};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
+use crate::tokens;
 
 /// How long another node may take to begin or to halt a drill: it asks coordinator and supervisor.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
@@ -39,6 +41,10 @@ const REPEAT_FIELD: &str = "repeat_id";
 const WHO_FIELD: &str = "who";
 /// Longest name of who asks, in bytes.
 const WHO_MAX: usize = 100;
+/// The token of who asks, which agents want, from the node that was asked to the node that runs the drill.
+const TOKEN_FIELD: &str = "token";
+/// A node's part with as few runs as can be: its agent is what is wanted.
+const AGENT_PATH: &str = "/api/v1/drills?scope=node&limit=1";
 const HALT: &str = ":halt";
 
 /// A fault that can be done.
@@ -56,6 +62,8 @@ struct RunsPart {
     runs: Vec<RunRow>,
     /// How many it keeps.
     total: usize,
+    /// Where the agent is that takes drills of it.
+    agent: Option<String>,
 }
 
 impl RunsPart {
@@ -63,8 +71,18 @@ impl RunsPart {
     fn new(mut runs: Vec<RunRow>, rows: usize) -> RunsPart {
         let total = runs.len();
         limit(&mut runs, rows);
-        RunsPart { runs, total }
+        RunsPart { runs, total, agent: None }
     }
+
+    /// This node's own.
+    fn own(shared: &Shared, rows: usize) -> RunsPart {
+        RunsPart { agent: shared.sources.agent.clone(), ..RunsPart::new(shared.drills.rows(), rows) }
+    }
+}
+
+/// Who the agent of each node is.
+fn named(parts: &[NodePart<RunsPart>]) -> Vec<NamedAgent> {
+    parts.iter().map(|NodePart { node, part }| (node.0, part.agent.clone())).collect()
 }
 
 /// Leaves at most so many runs, and no more of them than a document may have bytes: the newest one has them
@@ -124,13 +142,17 @@ pub(crate) async fn get_drills(
     let rows = rows_wanted(&mut params)?;
     params.end()?;
     let (snapshot, age) = shared.look();
-    let own = RunsPart::new(shared.drills.rows(), rows);
+    let own = RunsPart::own(&shared, rows);
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let why_not = why_not(&shared).await.map(|problem| problem.detail.to_string());
     let path = format!("/api/v1/drills?scope=node&limit={rows}");
     let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
+    let place = match drill_place::of_folder(&shared).await {
+        Ok(None) => drill_place::of_agents(&shared, &named(&parts)).map(drop),
+        place => place.map(drop),
+    };
+    let why_not = place.err().map(|problem| problem.detail.to_string());
     let (runs, shown) = listed(parts.into_iter().map(|part| part.part), rows);
     let kind = |kind: FaultKind| KindRow {
         kind: kind.word(),
@@ -171,6 +193,7 @@ pub(crate) async fn post_drills(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     repeat_id: Option<Extension<RepeatId>>,
+    headers: HeaderMap,
     mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
@@ -178,13 +201,12 @@ pub(crate) async fn post_drills(
     params.end()?;
     let mut body = object(&body)?;
     let who = who(scope, &mut body, caller);
+    let token = token(scope, &mut body, &headers);
     let repeat_id = match scope {
         Scope::Cluster => repeat_id.map(|Extension(RepeatId(id))| id),
         Scope::Node => body.remove(REPEAT_FIELD).and_then(|id| id.as_u64()),
     };
-    if let Some(problem) = why_not(&shared).await {
-        return Err(problem);
-    }
+    let place = fault_place(&shared).await?;
     let mut wanted = DrillWanted::parse(body.clone())?;
     wanted.who = who;
     if scope == Scope::Cluster {
@@ -198,9 +220,39 @@ pub(crate) async fn post_drills(
             return Err(no_survivor(wanted.node));
         }
         body.insert(WHO_FIELD.to_owned(), wanted.who.into());
+        if let FaultPlace::Agents(_) = place {
+            body.insert(TOKEN_FIELD.to_owned(), token.into());
+        }
         return forward(&shared, survivors, body, repeat_id).await;
     }
-    begin(shared, snapshot, wanted, repeat_id).await
+    let at = place.supervisors(&shared, &token);
+    begin(shared, snapshot, at, wanted, repeat_id).await
+}
+
+/// Who does faults to all nodes. A node that does not say who its agent is keeps a drill from its begin.
+async fn fault_place(shared: &Shared) -> Result<FaultPlace, Problem> {
+    if let Some(place) = drill_place::of_folder(shared).await? {
+        return Ok(place);
+    }
+    let (snapshot, _) = shared.look();
+    let own = RunsPart::own(shared, 1);
+    let Gathered { parts, missing } =
+        shared.peers.gather_within(&snapshot, own, AGENT_PATH, READ_DEADLINE).await;
+    let place = drill_place::of_agents(shared, &named(&parts))?;
+    match missing.first() {
+        None => Ok(place),
+        Some(silent) => {
+            let detail = format!("Node {} does not say who its agent is: {}.", silent.node, silent.why);
+            Err(Problem::unavailable(detail).next("a drill begins with a healthy cluster: wait for it"))
+        }
+    }
+}
+
+/// The token of who asks: of what another node sends on, of who asked it.
+fn token(scope: Scope, body: &mut Map<String, Value>, headers: &HeaderMap) -> String {
+    let named = if scope == Scope::Node { body.remove(TOKEN_FIELD) } else { None };
+    let named = named.as_ref().and_then(Value::as_str);
+    named.or_else(|| tokens::bearer(headers)).unwrap_or_default().to_owned()
 }
 
 /// Who asks: of what another node sends on, who asked it.
@@ -253,14 +305,18 @@ pub(crate) async fn post_drill(
 async fn begin(
     shared: Arc<Shared>,
     snapshot: Arc<NodeSnapshot>,
+    at: Supervisors,
     wanted: DrillWanted,
     repeat_id: Option<u64>,
 ) -> Result<Response, Problem> {
-    let Some(folder) = shared.sources.data_folder.clone() else { return Err(Problem::internal()) };
     let coordinator = shared.sources.coordinator.clone();
-    let (runner, token) = (snapshot.node.0, shared.store.token());
-    let (lease, trust) = (snapshot.incarnation, shared.store.trust.clone());
-    let place = RunPlace { folder, runner, lease, coordinator, now_unix_ms, token, trust };
+    // Over hosts the drill's clients show what the agents are shown: who they are no kernel says there.
+    let token = match &at {
+        Supervisors::Folder(_) => shared.store.token(),
+        Supervisors::Agents(agents) => agents.token.clone().into_bytes(),
+    };
+    let (runner, lease, trust) = (snapshot.node.0, snapshot.incarnation, shared.store.trust.clone());
+    let place = RunPlace { at, runner, lease, coordinator, now_unix_ms, token, trust };
     let registry = Arc::clone(&shared);
     let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
     match started {
@@ -363,41 +419,8 @@ fn member(snapshot: &NodeSnapshot, node: u32) -> Option<MemberRow> {
     others(snapshot).find(|member| member.node.0 == node).cloned()
 }
 
-/// Why faults cannot be done here, and what to do; none if they can.
-async fn why_not(shared: &Shared) -> Option<Problem> {
-    let Some(folder) = shared.sources.data_folder.clone() else {
-        let why = "This node has no data folder, and so no supervisor that does faults.";
-        return Some(not_allowed(why.to_owned()));
-    };
-    let connected = tokio::task::spawn_blocking(move || Supervisor::connect(&folder).map(drop)).await;
-    match connected {
-        Ok(Ok(())) => None,
-        Ok(Err(DrillError::NoSupervisor { path, why })) => Some(no_supervisor(&path, &why)),
-        Ok(Err(error)) => Some(supervisor_away(error.to_string())),
-        Err(_) => Some(Problem::internal()),
-    }
-}
-
-/// Where there is no socket, drills are not allowed; one that nobody answers at is a supervisor in trouble.
-fn no_supervisor(socket: &std::path::Path, why: &str) -> Problem {
-    let what = format!("Faults are done by a supervisor, through {}: {why}.", socket.display());
-    match socket.try_exists() {
-        Ok(false) => not_allowed(format!("{what} Start the cluster with `cell dev --allow-drills`.")),
-        _ => supervisor_away(what),
-    }
-}
-
-fn supervisor_away(what: String) -> Problem {
-    Problem::unavailable(what).next("see whether the supervisor, `cell dev`, still runs, then try again")
-}
-
 fn conflict(code: &'static str, detail: String) -> Problem {
     Problem::new(StatusCode::CONFLICT, code, detail)
-}
-
-fn not_allowed(why: String) -> Problem {
-    let next = "start the cluster with `cell dev --allow-drills`";
-    Problem::new(StatusCode::FORBIDDEN, "drills_not_allowed", why).next(next)
 }
 
 fn no_survivor(node: u16) -> Problem {
@@ -458,8 +481,13 @@ fn not_drilled(error: DrillError) -> Problem {
         }
         DrillError::Unhealthy { .. } => conflict("unhealthy", words)
             .next("wait until every node serves; `cell drill heal` takes back a fault that was left"),
-        DrillError::NoSupervisor { path, why } => no_supervisor(&path, &why),
-        DrillError::Refused { next, .. } => conflict("refused", words).next(next),
+        DrillError::NoSupervisor { path, why } => drill_place::no_supervisor(&path, &why),
+        DrillError::Refused { next, .. } | DrillError::NotLetIn { next, .. } => {
+            conflict("refused", words).next(next)
+        }
+        DrillError::AgentAway { .. } => Problem::unavailable(words).next(
+            "see whether `cell agent` runs there, and whether its agent_address is reached from this node's host",
+        ),
         DrillError::Away { next, .. } => Problem::unavailable(words).next(next),
         _ => Problem::unavailable(words).next("try again in a second"),
     }
@@ -468,6 +496,7 @@ fn not_drilled(error: DrillError) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -538,9 +567,9 @@ mod tests {
         }
     }
 
-    fn answer(mut stream: &UnixStream, nodes: u16, (asked, held): &(AtomicUsize, Mutex<Receiver<()>>)) {
+    fn view(node: u16) -> NodeView {
         let address = "127.0.0.1:1".parse().unwrap();
-        let view = |node| NodeView {
+        NodeView {
             node,
             pid: Some(1),
             state: "serving".to_owned(),
@@ -553,7 +582,10 @@ mod tests {
             drain_stall: None,
             server: address,
             http: address,
-        };
+        }
+    }
+
+    fn answer(mut stream: &UnixStream, nodes: u16, (asked, held): &(AtomicUsize, Mutex<Receiver<()>>)) {
         let mut is_begun = false;
         for line in BufReader::new(stream).lines() {
             let (line, mut said) = (line.unwrap(), DrillAnswer::default());
@@ -686,6 +718,111 @@ mod tests {
         }
         let extra = TestRequest::new("POST", &format!("{DRILLS}/drill-0-7:halt")).json(r#"{"a":1}"#);
         assert_eq!(drilled.cluster.send(0, &extra).pointers(), ["/a"]);
+    }
+
+    /// Where an agent of this node listens. It says that all is well until a drill that was checked begins, and
+    /// then that it stops; `asked` has each line that it was sent.
+    fn agent(node: u16, asked: &Sender<String>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = asked.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, asked) = (stream.unwrap(), asked.clone());
+                thread::spawn(move || answer_as_agent(&stream, node, &asked));
+            }
+        });
+        address
+    }
+
+    fn answer_as_agent(mut stream: &TcpStream, node: u16, asked: &Sender<String>) {
+        let mut begins = 0;
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let mut said = DrillAnswer::default();
+            begins += u32::from(line.contains(r#""do":"begin""#));
+            if begins > 1 {
+                let (what, next) = ("it stops".to_owned(), "start it".to_owned());
+                said.refused = Some(Refused { what, next, is_away: true });
+            } else if line.contains("status") || line.contains("nodes") {
+                said.status = Some(Status { nodes: vec![view(node)], ..Status::default() });
+            }
+            let _ = asked.send(line); // the test may be over
+            if writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nodes without a coordinator, each with such an agent or none.
+    fn with_agents(agents: &[Option<String>]) -> TestCluster {
+        let nth = AtomicUsize::new(0);
+        let nodes = u32::try_from(agents.len()).unwrap();
+        TestCluster::start_with(nodes, &[], |sources| {
+            let agent = agents[nth.fetch_add(1, Ordering::Relaxed)].clone();
+            Sources { coordinator: None, ..sources.agent(agent) }
+        })
+    }
+
+    /// The drills as all nodes tell of them: one that takes 200 ms is left out.
+    fn whole(cluster: &TestCluster) -> Value {
+        let deadline = crate::clock::now() + Duration::from_secs(30);
+        loop {
+            let all = cluster.get(0, DRILLS).body;
+            if all["missing"] == json!([]) {
+                return all;
+            }
+            assert!(crate::clock::now() < deadline, "{all}");
+        }
+    }
+
+    #[test]
+    fn drill_by_agents_shows_them_the_callers_token_whichever_node_runs_it() {
+        for victim in [0, 1] {
+            let (asked, lines) = channel();
+            let cluster = with_agents(&[0, 1].map(|node| Some(agent(node, &asked))));
+            let all = whole(&cluster);
+            assert_eq!((&all["allowed"], &all["why_not"]), (&json!(true), &Value::Null));
+            let body = json!({"kind": "kill", "node": victim, "confirm": format!("node-{victim}")});
+            let request = TestRequest::new("POST", DRILLS).json(&body.to_string());
+            let started = cluster.send(0, &request.header("authorization", "Bearer secret"));
+            let runner = 1 - victim;
+            assert_eq!((started.status, &started.body["runner"]), (202, &json!(runner)), "{started:?}");
+            let id = started.body["operation"].as_str().unwrap();
+            let deadline = crate::clock::now() + Duration::from_secs(30);
+            while cluster.get(0, &format!("{DRILLS}/{id}")).body["ended_unix_ms"].is_null() {
+                assert!(crate::clock::now() < deadline, "it does not end");
+                thread::park_timeout(Duration::from_millis(5));
+            }
+            let run = cluster.get(0, &format!("{DRILLS}/{id}")).body;
+            assert_eq!(run["report"]["reasons"], json!(["it stops; start it"]));
+            let lines: Vec<String> = lines.try_iter().collect();
+            let hellos: Vec<&String> = lines.iter().filter(|line| line.contains("wire")).collect();
+            assert_eq!(hellos, [r#"{"wire":1,"token":"secret"}"#; 2]);
+            let claim = u64::from_str_radix(id.rsplit_once('-').unwrap().1, 16).unwrap();
+            let begin = format!(r#"{{"do":"begin","node":{victim},"claim":{claim}}}"#);
+            assert_eq!(lines.iter().filter(|line| **line == begin).count(), 2, "{begin}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn drill_is_refused_where_a_node_has_no_agent_or_does_not_say_who_it_is() {
+        let (asked, lines) = channel();
+        let [first, other] = [0, 1].map(|node| agent(node, &asked));
+        let kill = TestRequest::new("POST", DRILLS).json(r#"{"kind":"kill","node":1,"confirm":"node-1"}"#);
+        let cluster = with_agents(&[Some(first.clone()), None]);
+        let all = whole(&cluster);
+        let why = all["why_not"].as_str().unwrap();
+        assert!(all["allowed"] == false && why.contains("node 1 has no agent"), "{all}");
+        let refused = cluster.send(0, &kill);
+        assert_eq!(refused.problem(), (403, "drills_not_allowed"));
+        assert_eq!(refused.body["detail"], why);
+
+        let mut cluster = with_agents(&[Some(first), Some(other)]);
+        cluster.nodes.remove(1).server.shutdown();
+        let refused = cluster.send(0, &kill);
+        assert_eq!(refused.problem(), (503, "unavailable"));
+        assert!(refused.body["detail"].as_str().unwrap().contains("Node 1 does not say"), "{refused:?}");
+        assert_eq!(lines.try_iter().count(), 0, "nothing is asked of an agent");
     }
 
     #[test]

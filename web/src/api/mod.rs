@@ -20,6 +20,7 @@ pub(crate) mod document;
 mod drain_figures;
 mod drain_revision;
 pub(crate) mod drains;
+pub(crate) mod drill_place;
 pub(crate) mod drill_preview;
 pub(crate) mod drills;
 pub(crate) mod events;

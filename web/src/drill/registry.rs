@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
 use cell_cluster::{ClusterError, Coordinator};
-use cell_drill::{ANY_KIND, ClaimRow, DrillError};
+use cell_drill::{ANY_KIND, ClaimRow, DrillError, Supervisors};
 use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
@@ -26,8 +25,8 @@ const NODE_ENDS: &str = "the end of the node that ran it";
 /// What a drill needs of the node that runs it.
 #[derive(Clone)]
 pub(crate) struct RunPlace {
-    /// The cluster's folder, with the supervisor's socket.
-    pub(crate) folder: PathBuf,
+    /// Who does faults.
+    pub(crate) at: Supervisors,
     /// The node.
     pub(crate) runner: u32,
     /// Its lease.
@@ -169,7 +168,7 @@ impl Drop for Drills {
 
 /// Starts the drill's thread, if the cluster can be drilled now.
 fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
-    let mut drill = run.wanted.drill(place.folder.clone());
+    let mut drill = run.wanted.drill(place.at.clone());
     drill.claim = claim.number();
     drill.options.token.clone_from(&place.token);
     drill.options.trust.clone_from(&place.trust);
@@ -210,7 +209,7 @@ mod tests {
         let link = sim.link();
         let lease = link.grant(60_000).unwrap().lease;
         RunPlace {
-            folder: folder.into(),
+            at: Supervisors::Folder(folder.into()),
             runner: 2,
             lease,
             coordinator: Some(Arc::new(link)),

@@ -1,6 +1,5 @@
 //! What a request wants of a drill: its fields, their bounds, and what is wrong with them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -13,8 +12,8 @@ use crate::problem::{FieldProblem, Problem};
 
 /// How long everything may take to be back once the fault is over.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Nodes of `cell dev`, at most: nothing else takes drills.
-const NODES_MAX: u64 = 64;
+/// Nodes of a cluster, at most.
+const NODES_MAX: u64 = 1_024;
 
 /// A field that is a whole number.
 struct NumberField {
@@ -156,13 +155,13 @@ impl DrillWanted {
         milliseconds(self.delay)
     }
 
-    /// The drill itself, in the cluster of this folder.
-    pub(crate) fn drill(&self, folder: PathBuf) -> Drill {
+    /// The drill itself, whose faults they do.
+    pub(crate) fn drill(&self, at: Supervisors) -> Drill {
         // The deadline bounds tries, as with every command.
         let options =
             ClientOptions { name: "drill".to_owned(), retries_max: u32::MAX, ..ClientOptions::default() };
         Drill {
-            at: Supervisors::Folder(folder),
+            at,
             fault: self.kind,
             node: self.node,
             lasts: self.lasts,
@@ -330,14 +329,14 @@ pub(crate) mod tests {
         );
         let restart = json!({"kind": "restart", "node": 0, "down_ms": null, "confirm": "node-0"});
         assert_eq!(parse(restart).unwrap().lasts, None);
-        let drill = kill.drill("d".into());
+        let drill = kill.drill(Supervisors::Folder("d".into()));
         assert_eq!((drill.before, drill.load.rate, drill.keep), (Duration::from_secs(2), 2_000, false));
     }
 
     #[test]
     fn parse_names_every_field_that_is_wrong() {
         let bad = json!({
-            "kind": "explode", "node": 64, "confirm": 3, "before_ms": -1, "threads": 17, "rate": 0.5, "keep": "yes",
+            "kind": "explode", "node": 1_024, "confirm": 3, "before_ms": -1, "threads": 17, "rate": 0.5, "keep": "yes",
             "a/b": 1,
         });
         let problem = parse(bad).unwrap_err();
@@ -358,7 +357,7 @@ pub(crate) mod tests {
         let slow = |delay: Value| {
             parse(json!({"kind": "slow-disk", "node": 1, "delay_ms": delay, "confirm": "node-1"}))
         };
-        let delay = |delay: Value| slow(delay).unwrap().drill("d".into()).delay;
+        let delay = |delay: Value| slow(delay).unwrap().drill(Supervisors::Folder("d".into())).delay;
         assert_eq!(delay(json!(250)), Duration::from_millis(250));
         assert_eq!(delay(Value::Null), Duration::from_millis(100));
         for wrong in [json!(0), json!(2_001), json!("100ms"), json!(1.5)] {

@@ -35,7 +35,8 @@ pub(crate) fn drills() -> Value {
         ("kinds", list(kind, "The faults that there are.")),
         runs(),
     ];
-    let part = [runs(), ("total?", integer("Runs that it keeps."))];
+    let agent = text("Where the agent is that takes drills of it. Null: it has none.");
+    let part = [runs(), ("total?", integer("Runs that it keeps.")), ("agent?", or_null(agent))];
     of_scope(whole.into_iter().chain(shown()), part)
 }
 

@@ -58,6 +58,7 @@ function NotAllowed({ why }: { why: string | null }) {
     <div class="notice notice-info">
       <p><strong>Drills are off here.</strong> {why}</p>
       <p>Next: start a cluster for drills. <code class="command">cell dev --nodes 3 --allow-drills</code></p>
+      <p>On several hosts: run each node by an agent. <code class="command">cell agent --allow-drills</code></p>
     </div>
   );
 }
