@@ -3,6 +3,7 @@
 //! that was acknowledged is lost, each key's history has an order, so that a pair never has two owners that
 //! answer, and everything is served again.
 
+mod drills;
 mod etcd_lost;
 mod gluster;
 mod partitions;
@@ -54,12 +55,23 @@ struct Scene<'s> {
 /// Starts three hosts, etcd and nodes with such a lease, and does something with them, unless this machine
 /// lacks what it takes.
 fn on_three_hosts(lease_ms: u64, what: impl FnOnce(&Scene<'_>)) {
+    let options = StoreOptions { lease_ms, ..StoreOptions::default() };
+    on_three_hosts_with(options, |_| (), |scene, _| what(scene));
+}
+
+/// The same with other nodes, on hosts to which something is done before, which lasts as long as they do.
+fn on_three_hosts_with<T>(
+    options: StoreOptions,
+    prepare: impl FnOnce(&Hosts) -> T,
+    what: impl FnOnce(&Scene<'_>, &T),
+) {
     let Some(hosts) = Hosts::start(3) else { return };
+    let prepared = prepare(&hosts);
     // A tenth of its own second, and half of it: it elects within a third of the short lease.
     let flags = ["--heartbeat-interval=100", "--election-timeout=500"].map(str::to_owned).to_vec();
     let Some(etcd) = Etcd::start(&hosts, EtcdOptions { tls: true, flags }) else { return };
-    let store = Store::start(&hosts, &etcd, StoreOptions { lease_ms, ..StoreOptions::default() });
-    what(&Scene { hosts: &hosts, etcd: &etcd, store: &store });
+    let store = Store::start(&hosts, &etcd, options);
+    what(&Scene { hosts: &hosts, etcd: &etcd, store: &store }, &prepared);
 }
 
 /// Says at a failure during which fault it came.

@@ -1,12 +1,17 @@
 //! Faults of the network: hosts that are cut off, from all or from some, both ways or one; packets that are
-//! lost or wait.
+//! lost or wait; hosts that are far from each other.
 
+use std::time::Duration;
+
+use cell_tests::hosts::{Hosts, StoreOptions};
 use cell_tests::wait;
 
-use super::{SHORT_LEASE_MS, Scene, WRITES, WRITES_TO_ALL, on_three_hosts};
+use super::{SHORT_LEASE_MS, Scene, WRITES, WRITES_TO_ALL, on_three_hosts, on_three_hosts_with};
 
 /// Where etcd's members are asked.
 const ETCD_PORT: u16 = 2379;
+/// How long it takes from a host to another one, at least: as between towns.
+const FAR: Duration = Duration::from_millis(5);
 
 #[test]
 fn host_that_is_cut_off_acknowledges_nothing_past_its_lease_and_its_pairs_are_taken_over() {
@@ -46,6 +51,23 @@ fn host_that_is_heard_by_nobody_or_hears_nobody_acknowledges_nothing_past_its_le
         let victim = scene.busiest();
         let name = "what is sent to a host is lost";
         scene.taken_over(name, victim, Some(victim), || network.deafen(victim), || end(victim));
+    });
+}
+
+#[test]
+fn hosts_that_are_far_from_each_other_answer_all_and_take_over_from_one_that_is_cut_off() {
+    let options = StoreOptions { lease_ms: SHORT_LEASE_MS, ..StoreOptions::default() };
+    let far = |hosts: &Hosts| hosts.far(FAR);
+    on_three_hosts_with(options, far, |scene, far| {
+        let victim = scene.busiest();
+        let begin = || scene.hosts.network().cut_off(victim);
+        let end = || {
+            scene.demand_silence(victim);
+            scene.hosts.heal();
+        };
+        scene.taken_over("a host is cut off that is far from the others", victim, None, begin, end);
+        let passed = far.passed();
+        assert!(passed > WRITES, "{passed} pieces came by the long way");
     });
 }
 

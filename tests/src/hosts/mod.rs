@@ -6,6 +6,7 @@
 //! `10.79.0.1` and on. It takes root, iproute2, nftables and util-linux.
 
 mod etcd;
+mod far;
 mod gluster;
 mod groups;
 mod host;
@@ -22,6 +23,7 @@ use tempfile::TempDir;
 use crate::reaper;
 
 pub use etcd::{Etcd, EtcdOptions};
+pub use far::Far;
 pub use gluster::Gluster;
 pub use groups::HostGroups;
 pub use host::Host;
@@ -151,7 +153,7 @@ impl Hosts {
 }
 
 /// Whether this process is root and these programs are installed; if not it says so of `what`.
-fn is_possible(what: &str, programs: &[&str]) -> bool {
+pub fn is_possible(what: &str, programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();
     let is_possible = getuid().is_root() && missing.is_empty();
     if !is_possible {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cell_client::{ClientOptions, Transport};
@@ -10,6 +11,7 @@ use cell_fabric::TlsTrust;
 use rustix::process::Pid;
 use serde_json::Value;
 
+use crate::process::children;
 use crate::program::Said;
 use crate::wait;
 
@@ -20,6 +22,10 @@ use super::{Etcd, Host, Hosts};
 pub const NODE_PORT: u16 = 7000;
 /// Where a node's HTTP listens.
 const HTTP_PORT: u16 = 7080;
+/// Where the agent of a host listens.
+const AGENT_PORT: u16 = 7090;
+/// How many seconds HTTP may take.
+const HTTP_SECONDS: &str = "60";
 const KEEPER: &str = include_str!("node.sh");
 /// Who has it may do everything.
 const TOKEN: &str = "the-token-of-tests-with-hosts-in-namespaces";
@@ -44,6 +50,8 @@ pub struct StoreOptions {
     pub lease_ms: u64,
     /// Where each host has the cluster's log root mounted; none: in a folder of this machine's.
     pub log_root: Option<PathBuf>,
+    /// Whether an agent supervises each node, and takes drills of it.
+    pub agents: bool,
     /// Further settings, each with its value as TOML has it; they come instead of the small defaults.
     pub settings: Vec<(String, String)>,
 }
@@ -51,7 +59,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         // As `lease.rs` says; on etcd at least three times what it takes to elect.
-        Self { lease_ms: 3_000, log_root: None, settings: Vec::new() }
+        Self { lease_ms: 3_000, log_root: None, agents: false, settings: Vec::new() }
     }
 }
 
@@ -104,7 +112,9 @@ impl<'h> Store<'h> {
         if let Some(mut before) = place.take() {
             before.wait_end();
         }
-        *place = Some(host.spawn("node", ["sh", "-c", KEEPER, "node", &config]));
+        let runs: &[&str] = if self.options.agents { &["agent", "--allow-drills"] } else { &["node"] };
+        let all = [&["sh", "-c", KEEPER, "keeper"][..], runs, &["--config", &config]].concat();
+        *place = Some(host.spawn("node", &all));
     }
 
     fn config(&self, host: &Host) -> String {
@@ -122,6 +132,7 @@ impl<'h> Store<'h> {
             ("listen_address", text(&format!("0.0.0.0:{NODE_PORT}"))),
             ("advertise_address", text(&format!("{name}:{NODE_PORT}"))),
             ("http_address", text(&format!("{address}:{HTTP_PORT}"))),
+            ("agent_address", text(&format!("0.0.0.0:{AGENT_PORT}"))),
             ("tls_certificate_file", text("/etc/cell/tls/node.crt")),
             ("tls_key_file", text("/etc/cell/tls/node.key")),
             ("tls_trust_file", text("/etc/cell/tls/ca.crt")),
@@ -160,12 +171,47 @@ impl<'h> Store<'h> {
     /// Runs a client command of `cell` on a host against one node or several.
     ///
     /// # Panics
-    /// If no command is named.
+    /// If nsenter cannot be started.
     pub fn cell(&self, on: &Host, servers: &str, arguments: &[&str]) -> Said {
-        let (command, rest) = arguments.split_first().expect("a command is named");
-        let mut cell = on.command(["cell", command, "--server", servers].iter().chain(rest));
-        cell.env("CELL_TOKEN", TOKEN).env("CELL_CA", self.hosts.ca());
+        let mut cell = self.command(on, &[arguments, &["--server", servers]].concat());
         cell.output().expect("nsenter can be started").into()
+    }
+
+    /// Where the agents of all hosts are, for `--agents`.
+    pub fn agents(&self) -> String {
+        let agents = self.hosts.numbers().map(|host| self.agent(host));
+        agents.collect::<Vec<_>>().join(",")
+    }
+
+    /// Where the agent of a host is.
+    pub fn agent(&self, host: u16) -> String {
+        format!("{}:{AGENT_PORT}", self.hosts.host(host).name())
+    }
+
+    /// `cell drill` on a host, by the agents of all.
+    pub fn drill(&self, on: &Host, arguments: &[&str]) -> Command {
+        self.command(on, &[&["drill"][..], arguments, &["--agents", &self.agents()]].concat())
+    }
+
+    /// A command of `cell` on a host, of who may do everything.
+    fn command(&self, on: &Host, arguments: &[&str]) -> Command {
+        let mut cell = on.command(["cell"].iter().chain(arguments));
+        cell.env("CELL_TOKEN", TOKEN).env("CELL_CA", self.hosts.ca());
+        cell
+    }
+
+    /// What the node of a host answers over HTTP to `curl` on the client's host, as JSON; none: it does not
+    /// answer. An empty body is none.
+    pub fn ask(&self, host: u16, method: &str, path: &str, body: &str) -> Option<Value> {
+        let url = format!("https://{}:{HTTP_PORT}{path}", self.hosts.host(host).address());
+        let (ca, token) = (self.hosts.ca().display().to_string(), format!("Authorization: Bearer {TOKEN}"));
+        let mut curl = vec!["curl", "--silent", "--noproxy", "*", "--max-time", HTTP_SECONDS];
+        curl.extend(["--cacert", &ca, "--header", &token, "--request", method]);
+        if !body.is_empty() {
+            curl.extend(["--header", "Content-Type: application/json", "--data", body]);
+        }
+        curl.push(&url);
+        serde_json::from_str(&self.hosts.client().run(&curl).out).ok()
     }
 
     /// What all nodes say of themselves to a client; none: not one of them answered.
@@ -193,7 +239,8 @@ impl<'h> Store<'h> {
 
     /// The process of a host's node, if there is one now.
     pub fn node(&self, host: u16) -> Option<Pid> {
-        self.nodes()[usize::from(host - 1)].as_ref().and_then(HostProcess::child)
+        let kept = self.nodes()[usize::from(host - 1)].as_ref().and_then(HostProcess::child)?;
+        if self.options.agents { children(kept).into_iter().next() } else { Some(kept) }
     }
 
     /// Every node's log.
