@@ -128,8 +128,8 @@ pub(crate) fn advertised_http(settings: &Settings) -> Result<Option<Advertised>,
     advertised_or_named(settings, ADVERTISE_HTTP, HTTP)
 }
 
-/// Where others reach the agent that listens there: at the name or address that it was given, and where that is
-/// every address of this host, at the host of the fabric.
+/// Where others reach the agent that listens there: at the name or address that it was given, and where that
+/// is every address of this host, at the host of the fabric.
 ///
 /// # Errors
 /// Others are told of the fabric what nobody can connect to.

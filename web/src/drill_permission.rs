@@ -1,6 +1,6 @@
-//! Whether the supervisor takes drills: then it has its socket in the data folder, or is an agent of which the
-//! node was told. A folder that hangs must not hold the web's one thread, so it is looked at on another one, one
-//! look at a time.
+//! Whether the supervisor takes drills: then it has its socket in the data folder, or is an agent of which
+//! the node was told. A folder that hangs must not hold the web's one thread, so it is looked at on another
+//! one, one look at a time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct DrillPermission {
 }
 
 impl DrillPermission {
-    /// Of the supervisor with this data folder, or of an agent that takes them; without either there are none.
+    /// Of the supervisor with this data folder, or of an agent; without either there are none.
     pub(crate) fn new(folder: Option<PathBuf>, has_agent: bool) -> DrillPermission {
         DrillPermission { folder, has_agent, ..DrillPermission::default() }
     }

@@ -121,8 +121,8 @@ impl ClusterTurn {
         ClusterTurn { coordinator, first, noticed_within: NOTICED_WITHIN, held: None }
     }
 
-    /// A drill begins, of this node or of all. Where who runs it has taken the claim of this number before, the
-    /// turn keeps that one.
+    /// A drill begins, of this node or of all. Where who runs it has taken the claim of this number before,
+    /// the turn keeps that one.
     ///
     /// # Errors
     /// Another one runs, or the coordinator does not say whether one does.
@@ -161,8 +161,8 @@ impl ClusterTurn {
     }
 }
 
-/// Has the row of a turn hang on its lease: `own`, or that of the claim by which who runs the drill has taken it
-/// before. `Err` in it: another drill has it.
+/// Has the row of a turn hang on its lease: `own`, or that of the claim by which who runs the drill has taken
+/// it before. `Err` in it: another drill has it.
 fn take_row(
     coordinator: &dyn Coordinator,
     lease: Incarnation,
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(third.take(Some(1), None), Ok(()));
     }
 
-    /// A node that runs a drill has its claim before it asks an agent for a turn, and would be refused for it.
+    /// A node that runs a drill has its claim before it asks an agent for a turn, and was refused for it.
     #[test]
     fn turn_of_a_claim_keeps_that_one_past_its_nodes_lease_and_takes_it_away_in_the_end() {
         let sim = Sim::new(1);

@@ -132,7 +132,6 @@ impl<'h> Store<'h> {
             ("listen_address", text(&format!("0.0.0.0:{NODE_PORT}"))),
             ("advertise_address", text(&format!("{name}:{NODE_PORT}"))),
             ("http_address", text(&format!("{address}:{HTTP_PORT}"))),
-            ("agent_address", text(&format!("0.0.0.0:{AGENT_PORT}"))),
             ("tls_certificate_file", text("/etc/cell/tls/node.crt")),
             ("tls_key_file", text("/etc/cell/tls/node.key")),
             ("tls_trust_file", text("/etc/cell/tls/ca.crt")),
@@ -140,6 +139,9 @@ impl<'h> Store<'h> {
             ("coordinator_address", text("etcd")),
             ("etcd_endpoints", text(&self.endpoints)),
         ]);
+        if self.options.agents {
+            settings.insert("agent_address", text(&format!("0.0.0.0:{AGENT_PORT}")));
+        }
         if self.etcd_tls {
             settings.insert("etcd_ca_file", text("/etc/cell/tls/ca.crt"));
         }

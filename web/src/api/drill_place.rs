@@ -1,5 +1,5 @@
-//! Who does the faults of a drill: the supervisor that has its socket in this node's folder (`cell dev`), or the
-//! agents of the nodes (`cell agent`), each of which knows its own.
+//! Who does the faults of a drill: the supervisor that has its socket in this node's folder (`cell dev`), or
+//! the agents of the nodes (`cell agent`), each of which knows its own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -720,8 +720,8 @@ mod tests {
         assert_eq!(drilled.cluster.send(0, &extra).pointers(), ["/a"]);
     }
 
-    /// Where an agent of this node listens. It says that all is well until a drill that was checked begins, and
-    /// then that it stops; `asked` has each line that it was sent.
+    /// Where an agent of this node listens. It says that all is well until a drill that was checked begins,
+    /// and then that it stops; `asked` has each line that it was sent.
     fn agent(node: u16, asked: &Sender<String>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
