@@ -126,7 +126,11 @@ fn move_and_wait(server: &Server, ends: &Ends) {
     }
     // It was shown at its old owner for up to a second.
     let http = server.http_address_of(ends.asked).to_string();
-    let listed = program::run(&["region", "ls", "--json", "--http", &http]);
+    // A node that has much to do may not answer, or leave out another one.
+    let listed = wait::until_some("all nodes tell of their regions", || {
+        let said = program::run(&["region", "ls", "--json", "--http", &http]);
+        Some(said).filter(|said| said.code == Some(0))
+    });
     let regions: Value = serde_json::from_str(&listed.out).expect("a document");
     let mut rows = regions["regions"].as_array().expect("rows").iter();
     let row = rows.find(|row| row["pair"] == ends.pair).expect("the pair is there");
