@@ -151,6 +151,7 @@ impl World {
             Struck::Target => &[target],
             Struck::Both => &[source, target],
             Struck::Coordinator => return self.still_coordinator(STILL_NS[usize::from(crash.touch > 0)]),
+            Struck::CoordinatorEnds => return self.end_coordinator(crash.touch > 0),
         };
         for host in hosts {
             match crash.touch {
@@ -163,6 +164,15 @@ impl World {
                     node.into_iter().for_each(|node| node.fuse.light(touch - 1, crash.after));
                 }
             }
+        }
+    }
+
+    fn end_coordinator(&mut self, by_power: bool) {
+        if by_power {
+            self.coordinator.cut_power(); // until some time later: see `step_coordinator`
+        } else {
+            self.coverage.saw(Event::CoordinatorRestarts);
+            self.coordinator.restart();
         }
     }
 

@@ -52,11 +52,14 @@ pub enum Struck {
     Both,
     /// The coordinator stands still for a while.
     Coordinator,
+    /// The coordinator's process ends and another one begins at once, or its host loses power for a while.
+    CoordinatorEnds,
 }
 
 impl Struck {
     /// All of them.
-    pub const ALL: [Struck; 4] = [Struck::Source, Struck::Target, Struck::Both, Struck::Coordinator];
+    pub const ALL: [Struck; 5] =
+        [Struck::Source, Struck::Target, Struck::Both, Struck::Coordinator, Struck::CoordinatorEnds];
 }
 
 /// A crash at a point of a move.
@@ -66,7 +69,8 @@ pub struct MoveCrash {
     pub point: MovePoint,
     /// Whom it strikes.
     pub struck: Struck,
-    /// Zero: it dies at once. Else it dies at this one of its next touches; the coordinator is away for long.
+    /// Zero: it dies at once. Else it dies at this one of its next touches; a coordinator stands still for
+    /// long, or loses power.
     pub touch: u64,
     /// That touch takes effect.
     pub after: bool,

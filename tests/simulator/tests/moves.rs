@@ -1,4 +1,5 @@
-//! Crashes at each point of a planned move: of its source, its target, both, and of the coordinator.
+//! Crashes at each point of a planned move: of its source, its target, both, and of the coordinator, which
+//! stands still besides.
 
 use cell_simulator::faults::FAULTS;
 use cell_simulator::move_points::{MoveCrash, MovePoint, Struck};
@@ -29,7 +30,8 @@ fn struck(seed: u64, crash: MoveCrash, seen: &mut Coverage) {
 }
 
 /// Who is struck dies at once among two nodes, and among three at its next touch of disk or coordinator,
-/// which takes effect.
+/// which takes effect. The coordinator stands still for a moment, or past the leases; it is started again, or
+/// loses power.
 #[test]
 fn crash_at_each_point_of_a_move_leaves_the_pair_served_once_and_whole() {
     let mut seen = Coverage::default();
@@ -41,7 +43,8 @@ fn crash_at_each_point_of_a_move_leaves_the_pair_served_once_and_whole() {
             }
         }
     }
-    for event in [Event::Moved, Event::Recoveries, Event::Kills, Event::CoordinatorStill] {
+    let coordinators = [Event::CoordinatorStill, Event::CoordinatorRestarts, Event::CoordinatorPower];
+    for event in [Event::Moved, Event::Recoveries, Event::Kills].into_iter().chain(coordinators) {
         assert!(seen.count(event) > 0, "{} never happened", event.name());
     }
 }
