@@ -1,6 +1,7 @@
 //! `balance`: loads into three nodes whose keys fall onto one of them, onto all alike, or onto one after the
 //! other: how the nodes share bytes and operations with balance on and off, and what that costs a load beside
-//! one into nodes that were split by hand. Each load has the machine to itself; they take turns.
+//! one into nodes that were split by hand. Each load has the machine to itself; they take turns. And how long
+//! it takes until a node that was killed has its share again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,6 +39,14 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// through what is right.
 const HOLDS: usize = 5;
 const HOLDS_REHEARSED: usize = 2;
+/// The shape whose load is followed by the death of a node, and which one dies.
+const KILLED_AFTER: &str = "paths";
+const KILLED: u16 = 1;
+/// Of the mean, what a node has at least that has its share.
+const LEAST: f64 = 0.8;
+/// So long after its start a node that was killed has its share again; for twice as long it is waited for.
+const RETURNS_WITHIN: Duration = Duration::from_secs(180);
+const RETURNS_REHEARSED: Duration = Duration::from_secs(10);
 
 /// Three nodes that take a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +70,9 @@ struct Loaded {
     /// After how many seconds the bytes were as they are to be, and stayed so, if they were in time; of
     /// balance on alone.
     settled: Option<f64>,
+    /// How many seconds after its start a node that was killed had its share again, if it was waited for and
+    /// had it.
+    returned: Option<f64>,
 }
 
 /// Looks in a row at which the bytes were as they are to be.
@@ -100,13 +112,17 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
                 order.reverse();
             }
             for index in order {
-                let load = Load { shape: &shape, data: &data, world: WORLDS[index], options };
+                let (world, kills) = (WORLDS[index], name == KILLED_AFTER);
+                let load = Load { shape: &shape, data: &data, world, kills, options };
                 let done = load.run(&folder.0.join("balance"))?;
                 report.note(&format!("{name}, {:?}: {done:.2?}", WORLDS[index]));
                 loaded[index].push(done);
             }
         }
         add_rows(name, &loaded, report)?;
+        if name == KILLED_AFTER {
+            add_return(name, &loaded[0], report)?;
+        }
     }
     Ok(())
 }
@@ -116,6 +132,8 @@ struct Load<'a> {
     shape: &'a Shape,
     data: &'a Dataset,
     world: World,
+    /// A node is killed afterwards, where balance is on.
+    kills: bool,
     options: &'a Options,
 }
 
@@ -133,7 +151,8 @@ impl Load<'_> {
         if self.options.is_rehearsal() {
             flags.extend(REHEARSED);
         }
-        Served::start_cluster(place, self.data.entries, &flags, leases(self.options))
+        let words = [&["--allow-drills"][..], leases(self.options)].concat();
+        Served::start_cluster(place, self.data.entries, &flags, &words)
     }
 
     fn run(&self, place: &Path) -> Result<Loaded, BenchError> {
@@ -149,10 +168,40 @@ impl Load<'_> {
         let done: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
         let operations = over_mean("operations", &done)?;
         let (bytes, settled) = self.settle(&served.server, ended)?;
+        let is_killed = self.kills && self.world == World::On;
+        let returned = if is_killed { self.kill_one(&served.server)? } else { None };
         served.server.kill_all();
         drop(served);
         let _ = std::fs::remove_dir_all(place);
-        Ok(Loaded { rate, bytes, operations, settled })
+        Ok(Loaded { rate, bytes, operations, settled, returned })
+    }
+
+    /// Kills a node, and starts it again once the others have all pairs; after how many seconds it has its
+    /// share and nobody has too much, which has to hold.
+    fn kill_one(&self, server: &Server) -> Result<Option<f64>, BenchError> {
+        let killed = usize::from(KILLED);
+        let known = || bytes_by_node(server, usize::from(NODES));
+        server.take_down(KILLED.into());
+        patience::until_some("the others have what it had", || known().filter(|bytes| bytes[killed] == 0.0))?;
+        server.start_node(KILLED.into());
+        let (began, mut streak) = (now(), Streak::default());
+        let (within, holds) = match self.options.is_rehearsal() {
+            true => (RETURNS_REHEARSED, HOLDS_REHEARSED),
+            false => (2 * RETURNS_WITHIN, HOLDS),
+        };
+        loop {
+            let bytes = patience::until_some("it is known what each node has", known)?;
+            let mean = bytes.iter().sum::<f64>() / f64::from(NODES);
+            let has_share = bytes[killed] >= LEAST * mean;
+            let ratio = if has_share { over_mean("bytes", &bytes)? } else { f64::INFINITY };
+            let took = began.elapsed();
+            streak.look(ratio, took);
+            match streak.since {
+                Some(since) if streak.looks >= holds => return Ok(Some(since.as_secs_f64())),
+                _ if took >= within => return Ok(None),
+                _ => disk::pause(LOOKS),
+            }
+        }
     }
 
     /// What each node has been asked for so far, once the metrics have as many operations as there were puts.
@@ -250,6 +299,19 @@ fn add_rows(shape: &str, loaded: &[Vec<Loaded>; 3], report: &mut Report<'_>) -> 
     {
         report.add(Figure::beside(bench("puts"), "op/s", on, rival, theirs, goal))?;
     }
+    Ok(())
+}
+
+/// The figure of nodes that were killed.
+fn add_return(shape: &str, loads: &[Loaded], report: &mut Report<'_>) -> Result<(), BenchError> {
+    let returned: Option<Vec<f64>> = loads.iter().map(|load| load.returned).collect();
+    let Some(times) = returned else {
+        report.note(&format!("{shape}: not each node that was killed had its share again in time"));
+        return Ok(());
+    };
+    let bench = format!("balance/{shape}: a node that was killed has its share after");
+    let (took, within) = (contest::median(&times), RETURNS_WITHIN.as_secs_f64());
+    report.add(Figure::beside(bench, "s", took, "three minutes", within, Goal::AtMost(1.0)))?;
     Ok(())
 }
 
