@@ -208,6 +208,10 @@ pub struct PaperBenchOptions {
     /// With --measured: where the server's data is written
     #[arg(long, value_name = "DIR", requires = "measured")]
     pub dir: Option<PathBuf>,
+    /// With --measured: a flag of `cell dev`, which is the server, such as --lease-ms=3s on a machine that is
+    /// slow; may be given several times
+    #[arg(long, value_name = "FLAG", requires = "measured", allow_hyphen_values = true)]
+    pub server_flag: Vec<String>,
     /// What the model takes
     #[command(flatten)]
     pub model: cell_paper::PaperOptions,
@@ -336,6 +340,22 @@ pub enum BenchError {
         ours: u64,
         /// The rival's.
         theirs: u64,
+    },
+    /// Who was measured is not there any more: what its processor time was compared with is another node's.
+    #[error("the node ended while it was measured, and another one came: no figure would mean anything")]
+    NodeEnded,
+    /// Searches that were to be one-sided.
+    #[error(
+        "over {transport} the server did {by_server} of {searches} searches that were to be one-sided: no \
+         figure would mean anything"
+    )]
+    ByServer {
+        /// Over what.
+        transport: &'static str,
+        /// Those that clients did not do themselves.
+        by_server: u64,
+        /// All of them.
+        searches: u64,
     },
     /// No part has that text in its name.
     #[error("no part has {only:?} in its name; the parts are: {parts}")]

@@ -1,7 +1,7 @@
 //! The benches, small: that they run, that contenders agree, and that rows are what `--json` promises. What
 //! is measured here means nothing.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -451,15 +451,35 @@ fn paper_prints_the_tables_that_are_asked_for() {
     );
 }
 
-#[test]
-fn paper_measured_small_prints_each_row_beside_the_models() {
-    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+/// One server and its clients, beside the model; the node has these flags, and a lease that a busy machine
+/// leaves it.
+fn paper_measured(flags: &[&str]) -> Output {
+    let lease = ["--server-flag=--lease-ms=3s", "--server-flag=--coordinator-deadline-ms=1s"];
+    Command::new(env!("CARGO_BIN_EXE_cell-benches"))
         .args(["paper", "--measured", "--short", "--entries", "20000", "--rounds", "2", "--json"])
+        .args(lease)
+        .args(flags)
         .current_dir(std::env::temp_dir())
         .output()
-        .expect("the benches can be started");
+        .expect("the benches can be started")
+}
+
+/// A client whose reads are not permitted has the server search and says nothing: the figure would be
+/// another one's.
+#[test]
+fn paper_measured_without_one_sided_reads_gives_no_figures() {
+    let output = paper_measured(&["--server-flag=--one-sided-reads=off"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
+    assert!(said.contains("searches that were to be one-sided"), "{said}");
+}
+
+#[test]
+fn paper_measured_small_prints_each_row_beside_the_models() {
+    let output = paper_measured(&[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    assert!(said.contains("\nmeasured_single: "), "the tables besides, for who looks on: {said}");
     let text = String::from_utf8(output.stdout).expect("rows are UTF-8");
     let rows: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
