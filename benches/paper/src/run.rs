@@ -1,10 +1,11 @@
 //! A run: events in the order of their time. Whoever decides on a search is the selector of
-//! `crates/selector`, one for each client and process, asked and told as the client does it.
+//! `crates/selector`, one for each client and process, asked and told as the client does it. What these
+//! selectors count of their decisions must be what was stepped, or there is no outcome.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use cell_selector::{MeganodeId, Question, Reason, Sample, SearchKind, SearchPath, Selector};
+use cell_selector::{Decisions, MeganodeId, Question, Reason, Sample, SearchKind, SearchPath, Selector};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -206,12 +207,33 @@ impl<'a> Run<'a> {
                 _ => self.split(now_ns, at),
             }
         }
+        self.demand_decided();
         let counted_ns = (self.cluster.until_ns - self.cluster.warm_ns) as f64;
         let busy = |station: &Station| station.busy_ns / counted_ns;
         self.observed.core_busy = self.cores.iter().flatten().map(busy).collect();
         self.observed.card_busy =
             self.cards.iter().map(|card| [busy(&card.processing), busy(&card.memory)]).collect();
         self.observed
+    }
+
+    /// Each search went as a selector had decided it: by their own counts, and but for those in hand.
+    fn demand_decided(&self) {
+        let mut decided = Decisions::default();
+        for selector in self.threads.iter().flat_map(|thread| thread.selectors.iter().flatten()) {
+            decided.add(selector.decisions());
+        }
+        let (mut server, mut one_sided) = (0, 0);
+        for window in self.observed.windows.iter().flatten() {
+            server += window.server_side;
+            one_sided += window.searches - window.server_side;
+        }
+        let in_hand = self.slots.len() as u64;
+        for (decided, done) in [(decided.server, server), (decided.one_sided, one_sided)] {
+            assert!(
+                (done..=done + in_hand).contains(&decided),
+                "selectors have decided on {decided} searches, and {done} were done so"
+            );
+        }
     }
 
     fn at(&mut self, time_ns: f64, slot: usize, what: u8) {
@@ -465,5 +487,63 @@ impl<'a> Run<'a> {
         }
         self.slots[next].due_ns = due_ns;
         self.at(due_ns.max(now_ns + 1) as f64, next, BEGIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::Card;
+    use crate::cluster::{Group, Machine, Mix, policy};
+    use crate::tree::Reads;
+
+    const UNTIL_NS: u64 = 20_000_000;
+
+    /// One server and a few clients that have both paths in use.
+    fn cluster(rule: &str) -> Cluster {
+        let group = Group {
+            threads: 8,
+            in_hand: 2,
+            mix: Mix::default(),
+            every_ns: None,
+            works_ns: (0, u64::MAX),
+            settings: policy(rule),
+        };
+        let card = Card { message_processing_ns: 1_000.0, read_memory_ns: 1_000.0, ..Card::default() };
+        Cluster {
+            machines: vec![Machine { card, processes: 1, cores: 1, cpu_ns: 8_000.0 }],
+            asked: vec![1.0],
+            groups: vec![group],
+            reads: Reads::each(vec![1.0; 4]),
+            extent_area: 1.0,
+            wire_ns: 10_000.0,
+            splits: None,
+            step: None,
+            host: None,
+            seed: 7,
+            warm_ns: 0,
+            until_ns: UNTIL_NS,
+            window_ns: UNTIL_NS,
+        }
+    }
+
+    #[test]
+    fn searches_go_as_selectors_decide_by_any_rule() {
+        for rule in ["paper", "adaptive", "fixed"] {
+            let window = cluster(rule).run().total();
+            assert!(window.searches > 1_000, "{rule}: {}", window.searches);
+            assert!((1..window.searches).contains(&window.server_side), "{rule}: {}", window.server_side);
+        }
+    }
+
+    /// As another rule would leave it, which sent more searches to the server than the selectors have.
+    #[test]
+    #[should_panic(expected = "selectors have decided on")]
+    fn searches_that_no_selector_decided_on_end_the_run() {
+        let cluster = cluster("adaptive");
+        let mut run = Run::new(&cluster);
+        run.observed.windows[0][0].searches += 100;
+        run.observed.windows[0][0].server_side += 100;
+        run.finish();
     }
 }

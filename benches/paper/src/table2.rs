@@ -66,7 +66,7 @@ fn rows(study: &Study, servers: usize) -> Vec<Row> {
     cores.map(|cores| row(study, servers, cores)).collect()
 }
 
-const TABLE_COLUMNS: [&str; 19] = [
+const TABLE_COLUMNS: [&str; 21] = [
     "cores",
     "server_only_k",
     "cell_k",
@@ -83,6 +83,8 @@ const TABLE_COLUMNS: [&str; 19] = [
     "paper_fixed_ratio_k",
     "server_only_error_percent",
     "cell_error_percent",
+    "server_side_error_points",
+    "fixed_ratio_error_percent",
     "cell_of_best_fixed_percent",
     "met_97_of_best",
     "met_10_of_paper",
@@ -113,6 +115,8 @@ pub(crate) fn outcome_of_table(study: &Study) -> Outcome {
             number(paper.fixed_ratio_k),
             error(row.server_only_k, server_only_k),
             error(row.cell_k, paper.cell_k),
+            number(row.cell_percent - paper.server_side_percent),
+            error(row.fixed_ratio_k, paper.fixed_ratio_k),
             number(row.of_best_percent()),
             met(row.of_best_percent() >= 97.0),
             met((row.cell_k / paper.cell_k - 1.0).abs() <= 0.1),
@@ -148,7 +152,7 @@ fn plot(name: &'static str, title: &str, lines: Vec<Line>) -> Plot {
     Plot { name, title: title.to_owned(), axes, logarithmic: [false; 2], lines }
 }
 
-const FIGURE_COLUMNS: [&str; 14] = [
+const FIGURE_COLUMNS: [&str; 16] = [
     "cores",
     "server_only_k",
     "client_only_k",
@@ -162,6 +166,8 @@ const FIGURE_COLUMNS: [&str; 14] = [
     "paper_server_only_k",
     "paper_client_only_k",
     "paper_cell_k",
+    "server_only_error_percent",
+    "client_only_error_percent",
     "cell_error_percent",
 ];
 
@@ -186,6 +192,7 @@ pub(crate) fn outcome_of_figure6(study: &Study) -> Outcome {
         _ => (None, None, None),
     };
     let shown = |figure: Option<f64>| figure.map_or(Value::Null, number);
+    let beside = |ours: f64, figure: Option<f64>| figure.map_or(Value::Null, |theirs| error(ours, theirs));
     for row in &rows {
         let (server_only_k, client_only_k, cell_k) = of_paper(row.cores);
         sheet.add(vec![
@@ -202,7 +209,9 @@ pub(crate) fn outcome_of_figure6(study: &Study) -> Outcome {
             shown(server_only_k),
             shown(client_only_k),
             shown(cell_k),
-            cell_k.map_or(Value::Null, |cell_k| error(row.cell_k, cell_k)),
+            beside(row.server_only_k, server_only_k),
+            beside(row.client_only_k, client_only_k),
+            beside(row.cell_k, cell_k),
         ]);
     }
     let mut lines = lines(&rows);
