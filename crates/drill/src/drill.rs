@@ -25,7 +25,7 @@ use crate::supervisor::{Supervisor, Supervisors};
 use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
 
-/// How often the cluster is looked at.
+/// How often to look whether a wait is over.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Traffic goes on for so long after everything is back.
 const AFTERWARDS: Duration = Duration::from_millis(500);
@@ -320,7 +320,7 @@ impl Drill {
                     return Ok((timeline, at_ns, troubles));
                 }
             }
-            thread::sleep(LOOK_EVERY);
+            fault.supervisor.rest();
         }
     }
 
@@ -366,7 +366,7 @@ impl Drill {
                         (stage != RollingStage::Back).then_some(DrillRequest::Drain { node, on: false });
                     notify(Notice::Rolling { node, stage });
                 }
-                RollingAction::Wait => thread::sleep(LOOK_EVERY),
+                RollingAction::Wait => fault.supervisor.rest(),
                 RollingAction::Done => {
                     timeline.note(at_ns, DrillEvent::AllBack, None);
                     report_moments(&timeline, &mut reported, notify);

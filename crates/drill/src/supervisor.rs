@@ -2,11 +2,20 @@
 //! or an agent on each host, which together are as one.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::door::{Agents, Door};
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
+
+/// Looks take one part of so many of the time, or less: agents ask the coordinator for each of them, and on a
+/// busy machine that is the time of those who take over.
+const LOOKS_PART: u32 = 10;
+/// How long to wait between two looks, however long they take.
+const REST: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(100);
 
 /// Where a cluster's supervisors are.
 #[derive(Clone)]
@@ -21,6 +30,8 @@ pub enum Supervisors {
 pub struct Supervisor {
     /// At least one.
     doors: Vec<Door>,
+    /// How long the last look took.
+    looked_for: Duration,
 }
 
 impl Supervisor {
@@ -29,7 +40,7 @@ impl Supervisor {
     /// # Errors
     /// [`DrillError::NoSupervisor`] without its socket.
     pub fn connect(dir: &Path) -> Result<Supervisor, DrillError> {
-        Ok(Supervisor { doors: vec![Door::of_folder(dir)?] })
+        Ok(Supervisor { doors: vec![Door::of_folder(dir)?], looked_for: Duration::ZERO })
     }
 
     /// Connects to all of them.
@@ -74,7 +85,7 @@ impl Supervisor {
         if doors.is_empty() {
             return Err(DrillError::Supervisor("is not named".to_owned()));
         }
-        Ok(Supervisor { doors })
+        Ok(Supervisor { doors, looked_for: Duration::ZERO })
     }
 
     /// Asks for something and waits until it is done. Of agents, the one that has the node is asked.
@@ -98,6 +109,18 @@ impl Supervisor {
     /// # Errors
     /// As [`Supervisor::ask`].
     pub fn status(&mut self) -> Result<(u64, Status), DrillError> {
+        let begun = Instant::now();
+        let looked = self.look();
+        self.looked_for = begun.elapsed();
+        looked
+    }
+
+    /// Waits until the next look may come.
+    pub(crate) fn rest(&self) {
+        thread::sleep(rest_after(self.looked_for));
+    }
+
+    fn look(&mut self) -> Result<(u64, Status), DrillError> {
         let (first, others) = self.doors.split_first_mut().expect("there is at least one");
         let (at_ns, mut status) = first.look(DrillRequest::Status)?;
         if first.agent().is_none() {
@@ -166,6 +189,11 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// How long to wait after a look that took so long.
+fn rest_after(looked_for: Duration) -> Duration {
+    (looked_for * (LOOKS_PART - 1)).clamp(*REST.start(), *REST.end())
 }
 
 #[cfg(test)]
@@ -284,5 +312,11 @@ mod tests {
         let is_near = |ms: u64, wanted: u64| ms.abs_diff(wanted) < 1_000;
         assert!(is_near(known.claimed_ms, 40_000) && is_near(known.serving_ms, 70_000), "{known:?}");
         assert_eq!((unknown, incident.detected_ms), (Times::default(), 0));
+    }
+
+    #[test]
+    fn looks_take_a_tenth_of_the_time_where_that_is_neither_too_often_nor_too_seldom() {
+        let rests = [0, 100, 2_000, 300_000].map(|us| rest_after(Duration::from_micros(us)).as_millis());
+        assert_eq!(rests, [5, 5, 18, 100]);
     }
 }
