@@ -194,7 +194,7 @@ impl ClusterAgent {
             Err(error) if error.is_transient() => {
                 tracing::debug!(%error, "the cluster is not seen just now");
                 self.away = true;
-                let what = if is_away(&error) { "does not answer" } else { "refuses this node" };
+                let what = if error.is_unanswered() { "does not answer" } else { "refuses this node" };
                 let why = format!("the coordinator {what} ({})", with_causes(&error));
                 looked.events.push(ControlEvent::CoordinatorFails(Some(why.into())));
                 return Ok(looked);
@@ -418,7 +418,7 @@ impl ClusterAgent {
         let session = self.sessions.open(self.options.incarnation);
         let session = session.inspect_err(|error| tracing::warn!(%error, "no session"));
         let session = session.map_err(|error| match error {
-            error if is_away(&error) => Refusal::CoordinatorAway,
+            error if error.is_unanswered() => Refusal::CoordinatorAway,
             error if error.is_refused_for_room() => {
                 Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull }
             }
@@ -476,11 +476,6 @@ impl ClusterAgent {
             .inspect_err(|error| tracing::debug!(%error, key, "a note of a split is not written just now"));
         ControlEvent::NoticeWritten { key, revision: written.ok() }
     }
-}
-
-/// Whether there was no answer. One that says no is one.
-fn is_away(error: &ClusterError) -> bool {
-    matches!(error, ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))
 }
 
 fn ms(ns: u64) -> u64 {

@@ -266,9 +266,7 @@ impl ClusterError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            ClusterError::NotReached(_)
-                | ClusterError::OutcomeUnknown(_)
-                | ClusterError::Contended { .. }
+            ClusterError::Contended { .. }
                 | ClusterError::Refused(
                     CoordinatorRefusal::Busy
                         | CoordinatorRefusal::NoRoom
@@ -276,7 +274,15 @@ impl ClusterError {
                         | CoordinatorRefusal::Token
                         | CoordinatorRefusal::Quota { .. }
                 )
-        ) || self.is_refused_for_rights()
+        ) || self.is_unanswered()
+            || self.is_refused_for_rights()
+    }
+
+    /// Whether nobody answered: the coordinator was not reached, or not heard of in time. One that says no
+    /// has answered.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))
     }
 
     /// Whether a first lease is not asked for again: somebody has to change something before.
@@ -332,6 +338,19 @@ impl ClusterError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What operators are told of a coordinator that is away is said of no other one.
+    #[test]
+    fn is_unanswered_what_nobody_answered_and_no_refusal() {
+        let lost = || io::Error::from(io::ErrorKind::TimedOut);
+        for error in [ClusterError::NotReached(lost()), ClusterError::OutcomeUnknown(lost())] {
+            assert!(error.is_unanswered() && error.is_transient(), "{error}");
+        }
+        let refusals = [CoordinatorRefusal::Busy, CoordinatorRefusal::NoRoom, CoordinatorRefusal::Stopped];
+        for error in refusals.map(ClusterError::Refused).into_iter().chain([ClusterError::Answer]) {
+            assert!(!error.is_unanswered(), "{error}");
+        }
+    }
 
     /// A password that was changed in etcd before it was in the nodes' files ended all nodes for good.
     #[test]

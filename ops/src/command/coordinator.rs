@@ -227,9 +227,7 @@ fn explain(error: &ClusterError) -> Failure {
         error if error.is_about_certificate() => {
             Failure::new(Exit::Unreachable, words).next(coordinator_tls::NEXT_OF_CERTIFICATE)
         }
-        ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
-            Failure::new(Exit::Unreachable, words)
-        }
+        error if error.is_unanswered() => Failure::new(Exit::Unreachable, words),
         _ => Failure::new(Exit::Error, words),
     }
 }

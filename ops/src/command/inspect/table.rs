@@ -99,7 +99,7 @@ fn explain(error: ClusterError) -> anyhow::Error {
             (Exit::Error, Some("give the file of a token of role admin as coordinator_token_file"))
         }
         error if error.is_about_certificate() => (Exit::Unreachable, Some(NEXT_OF_CERTIFICATE)),
-        ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => (
+        error if error.is_unanswered() => (
             Exit::Unreachable,
             Some(
                 "is the coordinator running, and reached from here? of an embedded one that is not, give the \

@@ -205,9 +205,8 @@ impl Leases {
             match self.end(asker, lease.lease, Some(lease.revision), asker.deadline_from_now()) {
                 Ok(true) => tracing::info!(lease = %lease.lease, "a lease was not renewed and has ended"),
                 Ok(false) => {}
-                Err(error @ (ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))) => {
-                    return Err(error); // each of the others would take as long
-                }
+                // Each of the others would take as long.
+                Err(error) if error.is_unanswered() => return Err(error),
                 // One that cannot be ended is no reason to keep the others.
                 Err(error) => all_ended = all_ended.and(Err(error)),
             }
