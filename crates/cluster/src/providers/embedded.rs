@@ -9,8 +9,7 @@
 //! its time ends nobody's lease. Nor does a process that stood still ([`crate::providers::ticks`]), nor a
 //! machine that is too busy for renewals ([`crate::renewers`]).
 
-use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +24,7 @@ use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::local_socket::PeerProcess;
 use crate::lock::FolderLock;
+use crate::providers::ids::{random_generation, random_step};
 use crate::providers::room::RoomLeft;
 use crate::providers::store::{CoordinatorStore, Delta};
 use crate::providers::store_folder::{self, StoreFolder};
@@ -32,9 +32,8 @@ use crate::providers::ticks::{Ticker, Ticks};
 use crate::renewers::Renewers;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
-/// The first lease after a start has an id that is less than this above the lowest that it may be, at random.
-const LEASE_STEP_MAX: u64 = 1 << 20;
-/// Nor is it further than this part of the ids that its cluster has left.
+/// The first lease after a start has an id that is above the lowest that it may be by less than this part of
+/// the ids that its cluster has left, at random.
 const LEASE_STEP_PART: u64 = 1 << 10;
 
 /// Told once why the store has stopped.
@@ -94,7 +93,7 @@ impl Embedded {
         let store = match image {
             Some(mut image) => {
                 // It may be a backup, since which further ids were given: those are not given again.
-                image.meta.lease_next += lease_step(Incarnation(image.meta.lease_next))?;
+                image.meta.lease_next += random_step(Incarnation(image.meta.lease_next), LEASE_STEP_PART)?;
                 CoordinatorStore::restore(image, clock.now_ns())
             }
             None => CoordinatorStore::new(random_generation()?),
@@ -278,23 +277,9 @@ impl Coordinator for Embedded {
     }
 }
 
-/// How far above the lowest id that it may have the first lease after a start is.
-fn lease_step(lowest: Incarnation) -> Result<u64, ClusterError> {
-    let limit = (lowest.left_in_cluster() / LEASE_STEP_PART).clamp(1, LEASE_STEP_MAX);
-    Ok(u64::from(random_generation()?) % limit)
-}
-
-/// 31 bits that another cluster, or this one after it lost its table, will hardly draw; never zero.
-fn random_generation() -> Result<u32, ClusterError> {
-    let path = PathBuf::from("/dev/urandom");
-    let mut bytes = [0; 4];
-    let read = File::open(&path).and_then(|mut source| source.read_exact(&mut bytes));
-    read.map_err(|source| ClusterError::Folder { path, source })?;
-    Ok((u32::from_le_bytes(bytes) >> 1).max(1))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io;
 
     use super::*;

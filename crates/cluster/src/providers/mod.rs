@@ -9,10 +9,12 @@
 //! | `tls_server`, `tls_way`, `strangers` | for those of other machines, over TLS, by a token |
 //! | `timed_socket`, `names` | reads and writes that end in time; where a name leads |
 //! | `etcd` | on etcd, over its JSON gateway |
+//! | `ids` | what of ids is drawn at random |
 //! | `sim` | in memory, with failures that are ordered |
 
 pub(crate) mod embedded;
 pub(crate) mod etcd;
+mod ids;
 pub(crate) mod json_lines;
 pub(crate) mod names;
 pub(crate) mod pieces;

@@ -15,6 +15,7 @@ use crate::providers::etcd::gateway::{self as gw, PATH_RANGE, PATH_TXN, RangeAns
 use crate::providers::etcd::keys::{LAYOUT, range_end, successor};
 use crate::providers::etcd::lease_row::SeenLease;
 use crate::providers::etcd::lease_watch::LeaseWatch;
+use crate::providers::ids::{random_generation, random_step};
 use crate::providers::etcd::route::Repeats;
 use crate::request::{CoordinatorRefusal, Grant, LEASE_TTL_MS, LEASES_MAX, Quota, Response, Revision};
 
@@ -23,11 +24,9 @@ const TRIES_MAX: usize = 64;
 /// Rows that hang on a lease, read and removed at a time: transactions of so many, in one.
 const HANGING_AT_A_TIME: usize = 1_600;
 const HANGING_A_GROUP: usize = 40;
-/// An id is less than this above the lowest that it may be, at random. What is drawn stands in no table: one
-/// that was restored from a backup does not give those ids again that were given since.
-const ID_STEP_MAX: u64 = 1 << 20;
-/// Nor is it further than this part of the ids that its cluster has left: they last for some thirty million
-/// leases, and shorter steps come with the end of them.
+/// An id is above the lowest that it may be by less than this part of the ids that its cluster has left, at
+/// random: they last for some thirty million leases. A table that was restored from a backup does not give
+/// those ids again that were given since.
 const ID_STEP_PART: u64 = 1 << 20;
 
 /// The leases that this process holds, and what it has seen of all.
@@ -279,23 +278,8 @@ fn ended(lease: Incarnation) -> Response {
 /// An id of the same cluster, this one or later, and not the cluster's last one: clients take nodes whose
 /// incarnations name two clusters for those of two.
 fn draw_id(lowest: Incarnation) -> Result<Incarnation, ClusterError> {
-    let left = lowest.left_in_cluster();
-    if left == 0 {
+    if lowest.left_in_cluster() == 0 {
         return Err(ClusterError::IdsUsedUp { what: "leases" });
     }
-    let step = random_below((left / ID_STEP_PART).clamp(1, ID_STEP_MAX))?;
-    Ok(Incarnation(lowest.0 + step))
-}
-
-/// 31 bits that another cluster will hardly draw; never zero.
-pub(super) fn random_generation() -> Result<u32, ClusterError> {
-    let drawn = random_below(1 << 31)?;
-    Ok(u32::try_from(drawn).unwrap_or(1).max(1))
-}
-
-fn random_below(limit: u64) -> Result<u64, ClusterError> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| ClusterError::NotReached(error.into()))?;
-    Ok(u64::from_le_bytes(bytes) % limit)
+    Ok(Incarnation(lowest.0 + random_step(lowest, ID_STEP_PART)?))
 }

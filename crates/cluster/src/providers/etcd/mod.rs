@@ -52,6 +52,7 @@ use crate::providers::etcd::keys::{check_layout, range_end, successor};
 use crate::providers::etcd::leases::Leases;
 use crate::providers::etcd::observer::Observer;
 use crate::providers::etcd::route::Repeats;
+use crate::providers::ids::random_generation;
 use crate::request::{
     CoordinatorRefusal, CoordinatorRequest, KeyPage, KeyValue, PAGE_KEYS_MAX, Response, Transaction,
 };
@@ -195,7 +196,7 @@ impl Etcd {
     fn grant(&self, ttl_ms: u64) -> Result<Response, ClusterError> {
         if !self.is_initialised.load(Ordering::Acquire) {
             self.check()?;
-            initialise(self, leases::random_generation()?)?;
+            initialise(self, random_generation()?)?;
             self.is_initialised.store(true, Ordering::Release);
         }
         let granted = self.leases.grant(&self.asker, ttl_ms, self.asker.deadline_from_now())?;
