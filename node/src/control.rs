@@ -140,7 +140,6 @@ fn join_patiently(
     let (mut early, mut said, mut elsewhere_until_ns) = (VecDeque::new(), None, None);
     let mut others_wait = OthersWait::default();
     loop {
-        let before_ns = boottime_ns();
         let Err(error) = attempt() else { return Ok(Some(early)) };
         let now_ns = boottime_ns();
         let mut whom = String::new();
@@ -150,7 +149,7 @@ fn join_patiently(
                 (now_ns < *until_ns).then_some("waiting for the other one's lease to end, if it is gone")
             }
             NodeError::Cluster(ClusterError::Terms(difference))
-                if others_wait.goes_on(&difference.others, before_ns, now_ns) =>
+                if others_wait.goes_on(&difference.others) =>
             {
                 whom = others_wait::words(&difference.others);
                 Some("waiting for leases of the cluster's last run to end, if nobody renews them")
@@ -498,7 +497,7 @@ fn lower_priority(niceness: i32) {
 mod tests {
     use std::sync::mpsc;
 
-    use cell_cluster::{OtherMember, TermsDifference};
+    use cell_cluster::{LivingLease, OtherMember, TermsDifference};
     use cell_terms::Incarnation;
     use cell_wal::RealStorage;
 
@@ -532,14 +531,18 @@ mod tests {
         assert!(join_patiently(&work, LEASE_NS, || Err(away())).unwrap().is_none());
     }
 
-    fn other_durability(remaining_ns: Option<u64>) -> NodeError {
-        let other = |remaining_ns| OtherMember { incarnation: Incarnation(7), node: None, remaining_ns };
+    /// There is another member, whose lease was renewed so often.
+    fn other_durability(renewals: Option<u64>) -> NodeError {
+        let other = |renewals| {
+            let lease = LivingLease { remaining_ns: LEASE_NS, renewals };
+            OtherMember { incarnation: Incarnation(7), node: None, lease }
+        };
         let difference = TermsDifference {
             what: "durability",
             here: "async".into(),
             cluster: "sync".into(),
             next: "",
-            others: remaining_ns.map(other).into_iter().collect(),
+            others: renewals.map(other).into_iter().collect(),
         };
         ClusterError::Terms(difference).into()
     }
@@ -553,7 +556,7 @@ mod tests {
             0 => Ok(()),
             _ => {
                 left -= 1;
-                Err(other_durability(Some(0)))
+                Err(other_durability(Some(9)))
             }
         });
         assert!(joined.unwrap().is_some());
@@ -563,13 +566,13 @@ mod tests {
     #[test]
     fn join_with_other_terms_is_refused_where_others_renew_or_nobody_is_in_the_way() {
         let (_sender, work) = mpsc::channel();
-        let refused = |others: &dyn Fn() -> NodeError| {
-            let joined = join_patiently(&work, LEASE_NS, || Err(others()));
+        let mut others = (0..).map(|renewals| other_durability(Some(renewals)));
+        let refused = |of: &mut dyn FnMut() -> NodeError| {
+            let joined = join_patiently(&work, LEASE_NS, || Err(of()));
             assert!(matches!(joined, Err(NodeError::Cluster(ClusterError::Terms(_)))));
         };
-        refused(&|| other_durability(None));
-        // It lasts as long at each look: it is renewed.
-        refused(&|| other_durability(Some(LEASE_NS)));
+        refused(&mut || other_durability(None));
+        refused(&mut || others.next().unwrap());
     }
 
     /// It was never started again, also once the log root was mounted.

@@ -8,8 +8,8 @@ use crate::clock_watch::ClockReading;
 use crate::error::ClusterError;
 use crate::renewers::Renewers;
 use crate::request::{
-    CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyPage, KeyValue, Response,
-    Revision, Transaction, TransactionOutcome,
+    CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyPage, KeyValue, LivingLease,
+    Response, Revision, Transaction, TransactionOutcome,
 };
 use crate::row::ROW_FORMAT_VERSION;
 
@@ -158,8 +158,16 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`].
     fn remaining_ns(&self, lease: Incarnation) -> Result<Option<u64>, ClusterError> {
+        Ok(self.living_lease(lease)?.map(|living| living.remaining_ns))
+    }
+
+    /// How a lease stands; none: it has ended.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn living_lease(&self, lease: Incarnation) -> Result<Option<LivingLease>, ClusterError> {
         match self.call(&CoordinatorRequest::Remaining { lease })? {
-            Response::Remaining { remaining_ns } => Ok(remaining_ns),
+            Response::Remaining(living) => Ok(living),
             other => Err(unexpected(other)),
         }
     }

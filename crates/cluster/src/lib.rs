@@ -116,7 +116,7 @@ pub use renewals::RenewalFigures;
 pub use renewers::Renewers;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
-    Quota, Response, Revision, Transaction, TransactionOutcome,
+    LivingLease, Quota, Response, Revision, Transaction, TransactionOutcome,
 };
 pub use row::{
     CheckpointRow, EpochRow, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,

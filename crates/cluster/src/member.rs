@@ -190,8 +190,8 @@ impl Members {
                 continue;
             };
             // None: it has ended since the rows were listed.
-            if let Some(remaining_ns) = self.coordinator.remaining_ns(incarnation)? {
-                others.push(OtherMember { incarnation, node: row.map(|row| row.node), remaining_ns });
+            if let Some(lease) = self.coordinator.living_lease(incarnation)? {
+                others.push(OtherMember { incarnation, node: row.map(|row| row.node), lease });
             }
             if others.len() == OTHERS_MAX {
                 break;

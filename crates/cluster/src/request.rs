@@ -241,6 +241,16 @@ pub struct Grant {
     pub ttl_ms: u64,
 }
 
+/// A lease that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LivingLease {
+    /// How long it will last if it is not renewed. It grows without a renewal, too: a time in which nobody
+    /// could renew does not count.
+    pub remaining_ns: u64,
+    /// Grows with each renewal, and with nothing else. It begins anew where the coordinator is started again.
+    pub renewals: u64,
+}
+
 /// What a store answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -264,10 +274,7 @@ pub enum Response {
     /// To [`CoordinatorRequest::KeepAlive`]: renewed.
     Alive,
     /// To [`CoordinatorRequest::Remaining`]; none: it has ended.
-    Remaining {
-        /// Nanoseconds.
-        remaining_ns: Option<u64>,
-    },
+    Remaining(Option<LivingLease>),
     /// To [`CoordinatorRequest::End`]: it is over, by this or before.
     Ended,
     /// Nothing was done.

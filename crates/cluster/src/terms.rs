@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::HostId;
 use crate::lease::LeaseTerms;
 use crate::number;
+use crate::request::LivingLease;
 
 /// What differs where the log root is another one.
 const LOG_ROOT_ID: &str = "the log root's id";
@@ -61,8 +62,8 @@ pub struct OtherMember {
     pub incarnation: Incarnation,
     /// Its node; none: its row does not read.
     pub node: Option<NodeId>,
-    /// How long the lease lasts if it is not renewed.
-    pub remaining_ns: u64,
+    /// How the lease stands.
+    pub lease: LivingLease,
 }
 
 /// Where a node runs. It hangs on the node's lease: while it is there, nobody else is that node.

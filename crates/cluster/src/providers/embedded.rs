@@ -30,7 +30,7 @@ use crate::providers::store::{CoordinatorStore, Delta};
 use crate::providers::store_folder::{self, StoreFolder};
 use crate::providers::ticks::{Ticker, Ticks};
 use crate::renewers::Renewers;
-use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
+use crate::request::{CoordinatorRefusal, CoordinatorRequest, LivingLease, Response};
 
 /// The first lease after a start has an id that is above the lowest that it may be by less than this part of
 /// the ids that its cluster has left, at random.
@@ -162,12 +162,12 @@ impl Embedded {
         !stopped && store.renew(lease, self.clock.now_ns())
     }
 
-    /// What is left of a lease that has not run out; none: it has, or there is none. It is asked for by those
-    /// who do not know whether theirs is there, and must not wait for a slow disk until it is not.
-    fn remaining_ns_of(&self, lease: Incarnation) -> Option<u64> {
+    /// A lease that has not run out; none: it has, or there is none. It is asked for by those who do not know
+    /// whether theirs is there, and must not wait for a slow disk until it is not.
+    fn living_lease_of(&self, lease: Incarnation) -> Option<LivingLease> {
         let store = self.store();
-        let remaining_ns = store.remaining_ns(lease, self.clock.now_ns());
-        remaining_ns.filter(|_| !self.stopped.load(Ordering::SeqCst))
+        let living = store.living_lease(lease, self.clock.now_ns());
+        living.filter(|_| !self.stopped.load(Ordering::SeqCst))
     }
 
     fn carry_out(
@@ -249,9 +249,9 @@ impl Coordinator for Embedded {
             return Ok(Response::Alive);
         }
         if let CoordinatorRequest::Remaining { lease } = request
-            && let Some(remaining_ns) = self.remaining_ns_of(*lease)
+            && let Some(living) = self.living_lease_of(*lease)
         {
-            return Ok(Response::Remaining { remaining_ns: Some(remaining_ns) });
+            return Ok(Response::Remaining(Some(living)));
         }
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::SeqCst) {

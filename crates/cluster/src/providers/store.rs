@@ -18,8 +18,8 @@ use crate::providers::usage::Usage;
 use crate::renewers::Waits;
 use crate::request::{
     ChangesPage, CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation,
-    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_BYTES, PAGE_KEYS_MAX, Quota, Response, Revision,
-    TRANSACTION_BYTES_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
+    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, LivingLease, PAGE_BYTES, PAGE_KEYS_MAX, Quota, Response,
+    Revision, TRANSACTION_BYTES_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
 };
 
 /// The format of a stored store. Another version is refused.
@@ -88,6 +88,8 @@ struct Lease {
     kept_parts: u64,
     /// Its end was decided: that may be on stable storage.
     is_ending: bool,
+    /// Counted since the store was restored.
+    renewals: u64,
 }
 
 /// The state machine.
@@ -107,12 +109,17 @@ const ROWS_AT_A_TIME: usize = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX;
 
 impl Lease {
     fn new(ttl_ns: u64, ends_ns: u64) -> Lease {
-        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept_parts: 0, is_ending: false }
+        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept_parts: 0, is_ending: false, renewals: 0 }
     }
 
     fn renew(&mut self, until_ns: u64) {
         self.ends_ns = self.ends_ns.max(until_ns);
         (self.kept_until_ns, self.kept_parts) = (0, 0);
+        self.renewals += 1;
+    }
+
+    fn living(&self, now_ns: u64) -> LivingLease {
+        LivingLease { remaining_ns: self.ends_ns.saturating_sub(now_ns), renewals: self.renewals }
     }
 
     /// What held up its renewals ended then: it has its whole length from there on, if it is over before.
@@ -228,9 +235,9 @@ impl CoordinatorStore {
             CoordinatorRequest::ChangesSince { revision } => self.changes_since(*revision),
             CoordinatorRequest::Grant { ttl_ms } => self.grant(*ttl_ms, now_ns, &mut delta),
             CoordinatorRequest::KeepAlive { lease } => self.keep_alive(*lease, now_ns, &mut delta),
-            CoordinatorRequest::Remaining { lease } => Ok(Response::Remaining {
-                remaining_ns: self.leases.get(lease).map(|found| found.ends_ns.saturating_sub(now_ns)),
-            }),
+            CoordinatorRequest::Remaining { lease } => {
+                Ok(Response::Remaining(self.leases.get(lease).map(|found| found.living(now_ns))))
+            }
             CoordinatorRequest::End { lease } => {
                 delta = self.without(self.leases.contains_key(lease).then_some(*lease));
                 Ok(Response::Ended)
@@ -251,11 +258,11 @@ impl CoordinatorStore {
         true
     }
 
-    /// What is left of a lease that has not run out; none: it has, or there is none.
+    /// A lease that has not run out; none: it has, or there is none.
     #[must_use]
-    pub(crate) fn remaining_ns(&self, lease: Incarnation, now_ns: u64) -> Option<u64> {
+    pub(crate) fn living_lease(&self, lease: Incarnation, now_ns: u64) -> Option<LivingLease> {
         let lease = self.leases.get(&lease).filter(|found| found.ends_ns > now_ns)?;
-        Some(lease.ends_ns - now_ns)
+        Some(lease.living(now_ns))
     }
 
     /// The process that hosts the store did nothing for a while: each lease for which that was long is kept,
@@ -594,6 +601,13 @@ mod tests {
         }
     }
 
+    fn remaining_ns(store: &mut CoordinatorStore, lease: Incarnation, now_ns: u64) -> Option<u64> {
+        match serve(store, CoordinatorRequest::Remaining { lease }, now_ns) {
+            Response::Remaining(living) => living.map(|living| living.remaining_ns),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn transact_failed_condition_changes_nothing() {
         let mut store = CoordinatorStore::new(7);
@@ -615,12 +629,8 @@ mod tests {
         transact(&mut store, Transaction::new().put_leased("m/1", "", lease).put_leased("m/2", "", lease), 0);
         transact(&mut store, Transaction::new().put("stays", ""), 0);
         assert_eq!(serve(&mut store, CoordinatorRequest::KeepAlive { lease }, SECOND / 2), Response::Alive);
-        let alive = CoordinatorRequest::Remaining { lease };
-        assert_eq!(
-            serve(&mut store, alive.clone(), SECOND),
-            Response::Remaining { remaining_ns: Some(SECOND / 2) }
-        );
-        assert_eq!(serve(&mut store, alive, 3 * SECOND / 2), Response::Remaining { remaining_ns: None });
+        assert_eq!(remaining_ns(&mut store, lease, SECOND), Some(SECOND / 2));
+        assert_eq!(remaining_ns(&mut store, lease, 3 * SECOND / 2), None);
         let (_, seen) = changes(&mut store, 2);
         let seen: Vec<_> = seen.iter().map(|c| (c.revision, c.key.as_str(), c.value.is_none())).collect();
         assert_eq!(seen, [(3, "m/1", true), (3, "m/2", true)]);
@@ -633,8 +643,7 @@ mod tests {
         let mut store = CoordinatorStore::new(7);
         let lease = grant(&mut store, 1000, 0);
         let mut again = CoordinatorStore::restore(store.image(), 900 * SECOND);
-        let left = serve(&mut again, CoordinatorRequest::Remaining { lease }, 900 * SECOND);
-        assert_eq!(left, Response::Remaining { remaining_ns: Some(SECOND) });
+        assert_eq!(remaining_ns(&mut again, lease, 900 * SECOND), Some(SECOND));
         assert!(grant(&mut again, 1000, 900 * SECOND) > lease);
         assert_eq!(lease.0 >> 32, 7);
     }
@@ -661,18 +670,26 @@ mod tests {
     fn stood_still_for_long_gives_leases_their_whole_length_anew() {
         let mut store = CoordinatorStore::new(7);
         let (short, long) = (grant(&mut store, 500, 0), grant(&mut store, 60_000, 0));
-        let left = |store: &mut CoordinatorStore, lease, now_ns| {
-            serve(store, CoordinatorRequest::Remaining { lease }, now_ns)
-        };
         let gap = |began_ns, ended_ns| Gap { lasted_ns: ended_ns - began_ns, began_ns, ended_ns };
         store.stood_still(gap(SECOND / 3, 2 * SECOND));
         let now_ns = 2 * SECOND;
-        let remaining = |remaining_ns| Response::Remaining { remaining_ns: Some(remaining_ns) };
-        assert_eq!(left(&mut store, short, now_ns), remaining(SECOND / 2));
-        assert_eq!(left(&mut store, long, now_ns), remaining(58 * SECOND), "that is not long for it");
+        assert_eq!(remaining_ns(&mut store, short, now_ns), Some(SECOND / 2));
+        assert_eq!(remaining_ns(&mut store, long, now_ns), Some(58 * SECOND), "that is not long for it");
         store.stood_still(gap(12 * SECOND / 5, 5 * SECOND / 2));
-        let ended = Response::Remaining { remaining_ns: None };
-        assert_eq!(left(&mut store, short, 5 * SECOND / 2), ended, "a fifth is no gap");
+        assert_eq!(remaining_ns(&mut store, short, 5 * SECOND / 2), None, "a fifth is no gap");
+    }
+
+    /// By how long it lasts it cannot be told from one that is renewed.
+    #[test]
+    fn lease_that_is_kept_is_not_counted_as_renewed() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let granted = store.living_lease(lease, 0).unwrap().renewals;
+        store.stood_still(Gap { lasted_ns: SECOND, began_ns: SECOND / 4, ended_ns: SECOND });
+        assert_eq!(store.keep(SECOND), [lease]);
+        assert_eq!(store.living_lease(lease, SECOND).unwrap().renewals, granted);
+        assert!(store.renew(lease, SECOND));
+        assert_eq!(store.living_lease(lease, SECOND).unwrap().renewals, granted + 1);
     }
 
     #[test]

@@ -307,7 +307,11 @@ fn lease_that_is_not_renewed_ends_with_what_hangs_on_it_and_never_comes_back() {
         let before = applied(coordinator.transact(put.put_leased("n", "", other)).unwrap());
         // Whoever wrote a row last says on what it hangs.
         applied(coordinator.transact(Transaction::new().put_leased("m/2", "kept", other)).unwrap());
+        let renewals = || coordinator.living_lease(lease).unwrap().unwrap().renewals;
+        let granted = renewals();
+        assert_eq!(renewals(), granted, "who asks renews nothing");
         coordinator.keep_alive(lease).unwrap();
+        assert_eq!(renewals(), granted + 1);
         subject.let_end(lease);
         assert_eq!(coordinator.read("m/1").unwrap(), None);
         assert_eq!(coordinator.read("m/2").unwrap().unwrap().value, "kept");

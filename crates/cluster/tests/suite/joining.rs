@@ -153,7 +153,7 @@ fn join_with_another_durability_hears_whose_leases_are_in_the_way_until_they_end
     let named: Vec<_> = others.iter().map(|other| (other.incarnation, other.node)).collect();
     let expected: Vec<_> = stopped[1..].iter().map(|process| (process.lease, Some(process.node))).collect();
     assert_eq!(named, expected, "its own predecessor is none of them");
-    assert!(others.iter().all(|other| other.remaining_ns == (LEASE_MS - 100) * MS), "{others:?}");
+    assert!(others.iter().all(|other| other.lease.remaining_ns == (LEASE_MS - 100) * MS), "{others:?}");
     assert_eq!(
         difference(&first).to_string(),
         "durability is async here and sync in the cluster, where node 1 lives"

@@ -23,7 +23,8 @@ pub(super) struct SeenLease {
     /// The revision that granted it, or renewed it last.
     pub(super) revision: Revision,
     pub(super) ttl_ms: u64,
-    count: u64,
+    /// Renewals since it was granted.
+    pub(super) count: u64,
 }
 
 impl SeenLease {

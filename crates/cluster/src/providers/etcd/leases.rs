@@ -17,7 +17,9 @@ use crate::providers::etcd::lease_row::SeenLease;
 use crate::providers::etcd::lease_watch::LeaseWatch;
 use crate::providers::ids::{random_generation, random_step};
 use crate::providers::etcd::route::Repeats;
-use crate::request::{CoordinatorRefusal, Grant, LEASE_TTL_MS, LEASES_MAX, Quota, Response, Revision};
+use crate::request::{
+    CoordinatorRefusal, Grant, LEASE_TTL_MS, LEASES_MAX, LivingLease, Quota, Response, Revision,
+};
 
 /// Tries of what others were faster with: all nodes of a cluster may ask for a lease at the same moment.
 const TRIES_MAX: usize = 64;
@@ -168,7 +170,7 @@ impl Leases {
         answer.kvs.first().map(|stored| SeenLease::read(lease, stored)).transpose()
     }
 
-    /// How long a lease will last if it is not renewed, as far as this process has seen.
+    /// How a lease stands, as far as this process has seen.
     pub(super) fn remaining(
         &self,
         asker: &Asker,
@@ -177,8 +179,11 @@ impl Leases {
     ) -> Result<Response, ClusterError> {
         let found = self.find(asker, lease, until_ns)?;
         let now_ns = asker.clock.now_ns();
-        let remaining_ns = found.map(|found| self.watch().remaining_ns(&found, now_ns));
-        Ok(Response::Remaining { remaining_ns })
+        let living = found.map(|found| LivingLease {
+            remaining_ns: self.watch().remaining_ns(&found, now_ns),
+            renewals: found.count,
+        });
+        Ok(Response::Remaining(living))
     }
 
     /// Looks at all leases, and ends those that nobody has renewed for their whole length.

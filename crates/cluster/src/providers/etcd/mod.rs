@@ -230,7 +230,7 @@ impl Etcd {
                 Some(Response::Refused(CoordinatorRefusal::LeaseEnded { lease: lease.0 }))
             }
             CoordinatorRequest::Remaining { lease } if self.leases.holds(*lease) => {
-                Some(Response::Remaining { remaining_ns: None })
+                Some(Response::Remaining(None))
             }
             _ => None,
         }
