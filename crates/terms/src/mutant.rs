@@ -328,6 +328,11 @@ mutants! {
     /// Who watches leases on etcd goes on counting over a time in which it had no answers: etcd's outage ends
     /// them. A test of `crates/cluster/src/providers/etcd/lease_watch.rs` catches it.
     OutageEndsLeases: "outage-ends-leases",
+    /// It leaves a holder less than two renewals' time after a gap. A test there catches this one and the
+    /// next.
+    HolderRushedAfterGap: "holder-rushed-after-gap",
+    /// It goes on counting after a gap that was longer than the lease.
+    LongOutageCountedOver: "long-outage-counted-over",
     /// A transaction is asked for again though etcd may have carried it out. A test of
     /// `crates/cluster/src/providers/etcd/route.rs` catches it.
     UnknownAskedAgain: "unknown-asked-again",

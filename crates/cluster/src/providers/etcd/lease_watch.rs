@@ -58,11 +58,13 @@ impl Sighting {
         if gap_ns <= part_ns || planted(Mutant::OutageEndsLeases) {
             return self.since_ns;
         }
-        if gap_ns >= ttl_ns {
+        if gap_ns >= ttl_ns && !planted(Mutant::LongOutageCountedOver) {
             return answered_ns;
         }
         let before_ns = self.last_ns.saturating_sub(self.since_ns);
-        let counted_ns = before_ns.min(ttl_ns - LEFT_AFTER_GAP * part_ns);
+        let is_rushed = planted(Mutant::HolderRushedAfterGap);
+        let left = if is_rushed { 0 } else { LEFT_AFTER_GAP };
+        let counted_ns = before_ns.min(ttl_ns - left * part_ns);
         answered_ns.saturating_sub(counted_ns).max(self.since_ns)
     }
 }
@@ -119,6 +121,8 @@ impl LeaseWatch {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -161,12 +165,16 @@ mod tests {
         assert_eq!(over_at_ms(|at| (at != 3_000).then_some(1)), Some(6_500), "one second is no gap of 5 s");
     }
 
+    /// When a lease is over that nobody renews, where looks have no answer in this time.
+    fn over_after_gap(gap: Range<u64>) -> Option<u64> {
+        over_at_ms(move |at| (!gap.contains(&at)).then_some(1))
+    }
+
     #[test]
     fn observe_leaves_two_renewals_after_a_gap_and_counts_anew_after_a_whole_lease() {
-        let away = |gap: std::ops::Range<u64>| over_at_ms(move |at| (!gap.contains(&at)).then_some(1));
-        assert_eq!(away(5_500..7_500), Some(10_000), "1 s was left; answered again at 7.6 s");
-        assert_eq!(away(3_000..7_000), Some(11_000), "less than a lease");
-        assert_eq!(away(3_000..8_000), Some(13_500), "more than a lease");
+        assert_eq!(over_after_gap(5_500..7_500), Some(10_000), "1 s was left; answered again at 7.6 s");
+        assert_eq!(over_after_gap(3_000..7_000), Some(11_000), "less than a lease");
+        assert_eq!(over_after_gap(3_000..8_000), Some(13_500), "more than a lease");
     }
 
     /// It takes the 300 ms of a call's deadline.
@@ -213,6 +221,27 @@ mod tests {
             plant(None);
             assert!(caught);
             println!("mutant {} caught by cell-cluster's watch of leases", Mutant::OutageEndsLeases.name());
+        });
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutants_of_what_is_left_after_a_gap_are_caught() {
+        use cell_terms::mutant::{in_own_process, plant};
+        in_own_process(|| {
+            let gaps = [
+                (Mutant::HolderRushedAfterGap, 5_500..7_500),
+                (Mutant::LongOutageCountedOver, 3_000..8_000),
+            ];
+            for (mutant, gap) in gaps {
+                let sound = over_after_gap(gap.clone());
+                plant(Some(mutant));
+                let with_defect = over_after_gap(gap);
+                plant(None);
+                let is_early = with_defect.is_some_and(|at_ms| Some(at_ms) < sound);
+                assert!(is_early, "{}: {with_defect:?}, not {sound:?}", mutant.name());
+                println!("mutant {} caught by cell-cluster's watch of leases", mutant.name());
+            }
         });
     }
 }
