@@ -71,7 +71,7 @@ pub(crate) fn is_well_formed(host: &str) -> bool {
 }
 
 /// A host without its port.
-fn name_of(host: &str) -> &str {
+pub(crate) fn name_of(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
         None if host.bytes().filter(|byte| *byte == b':').count() > 1 => host,

@@ -98,6 +98,7 @@ mod move_events;
 mod move_metrics;
 mod one_look;
 mod operation_metrics;
+mod peer_names;
 mod peer_secret;
 mod peers;
 mod problem;

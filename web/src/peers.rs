@@ -1,6 +1,7 @@
 //! What the other nodes say over HTTP. Each is asked for its own part of a document, all at a time, with a
 //! short deadline: whoever does not answer is listed as missing, and the rest is shown.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use tokio::task::JoinSet;
 
 use crate::body_limit::limited_body;
 use crate::coordination::Coordination;
+use crate::host::name_of;
+use crate::peer_names::PeerNames;
 use crate::peer_secret::{PEER_HEADER, PeerClaim, PeerSecret};
 use crate::tls::trusting_nobody;
 
@@ -59,15 +62,20 @@ pub(crate) struct Gathered<T> {
 /// The other members' HTTP.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<HttpsConnector<HttpConnector<PeerNames>>, Body>,
     scheme: &'static str,
     secret: PeerSecret,
+    names: PeerNames,
 }
 
 impl Peers {
     /// Peers that are asked over TLS, or without a configuration for it over plain HTTP.
     pub(crate) fn new(tls: Option<Arc<ClientConfig>>) -> Peers {
-        let mut connector = HttpConnector::new();
+        Peers::by_names(PeerNames::default(), tls)
+    }
+
+    fn by_names(names: PeerNames, tls: Option<Arc<ClientConfig>>) -> Peers {
+        let mut connector = HttpConnector::new_with_resolver(names.clone());
         connector.set_connect_timeout(Some(PEER_DEADLINE));
         connector.set_nodelay(true);
         connector.enforce_http(false);
@@ -75,7 +83,15 @@ impl Peers {
         let connector = HttpsConnector::from((connector, tls.unwrap_or_else(|| Arc::new(trusting_nobody()))));
         let mut builder = Client::builder(TokioExecutor::new());
         let client = builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
-        Peers { client, scheme, secret: PeerSecret::default() }
+        Peers { client, scheme, secret: PeerSecret::default(), names }
+    }
+
+    /// Looks up the names of peers that are not known yet. Called each second: a question to a peer has no
+    /// time for a slow resolver.
+    pub(crate) fn learn_names(&self, snapshot: &NodeSnapshot) {
+        let names = others(snapshot).map(|member| name_of(&member.http));
+        let is_name = |name: &&str| !name.is_empty() && name.parse::<IpAddr>().is_err();
+        self.names.learn(&names.filter(is_name).collect());
     }
 
     /// Whether a request comes from another node of the cluster.
@@ -215,7 +231,8 @@ fn in_words(error: &hyper_util::client::legacy::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
+    use std::sync::{Mutex, mpsc};
 
     use cell_cluster::Sim;
     use cell_node::ClusterSnapshot;
@@ -282,6 +299,34 @@ mod tests {
         let why = |at: usize| gathered.missing[at].why.as_str();
         assert_eq!((why(0), why(2)), ("no answer within 200 ms", "it has no HTTP address"));
         assert!(why(1).starts_with("it cannot be reached: "), "{}", why(1));
+    }
+
+    /// A resolver that takes longer than a question, each time: the peer was looked up anew for each, and so
+    /// was missing for good.
+    #[tokio::test]
+    async fn gather_has_a_peer_whose_name_takes_longer_to_look_up_than_a_question() {
+        let coordinator = Sim::new(1);
+        let first = serve(1, &coordinator);
+        let (answer, asked) = mpsc::channel::<()>();
+        let asked = Mutex::new(asked);
+        let names = PeerNames::looked_up_by(move |_| {
+            let _ = asked.lock().unwrap().recv(); // or the test is over
+            Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))])
+        });
+        let peers = Peers::by_names(names, None);
+        let node = node_of(0, vec![member(1, &format!("localhost:{}", first.address().port()))]);
+        peers.learn_names(&node);
+        assert_eq!(nodes(&gather(&peers, &node).await), (vec![0], vec![1]));
+        answer.send(()).unwrap();
+        let mut gathered = gather(&peers, &node).await;
+        // A busy machine may keep those who are there from answering in time.
+        for _ in 0..100 {
+            if gathered.missing.is_empty() {
+                break;
+            }
+            gathered = gather(&peers, &node).await;
+        }
+        assert_eq!(nodes(&gathered), (vec![0, 1], vec![]));
     }
 
     /// A node that left in order and is back has two rows for a while: it was asked twice.

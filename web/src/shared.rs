@@ -299,6 +299,7 @@ impl Shared {
 
     /// Learns what others have to say, each second. It may take as long as they do.
     pub(crate) async fn learn(&self) {
+        self.peers.learn_names(&self.sources.snapshots.snapshot());
         let secret = self.peers.learn_secret(&self.coordination);
         let (files, tls) = (self.files.look(), self.tls.look());
         tokio::join!(secret, self.drill_permission.look(), self.disk.look(), files, tls);
