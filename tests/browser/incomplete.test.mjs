@@ -272,6 +272,19 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  // They were shown as served until the node's lease had ended.
+  test("pairs_of_a_node_that_does_not_answer_are_a_warning_and_not_counted_as_served", async (t) => {
+    const { page } = await opened(t, "overview", { scenario: "missing" });
+    await says(page, "Keys of these pairs are not known to be available.");
+    await says(page, "its node 2 does not answer");
+    const tile = page.locator(".tile").filter({ has: page.locator(".tile-name").getByText("Pairs served", { exact: true }) });
+    await tile.getByText("2 not known").waitFor();
+    assert.match(await tile.locator(".tile-value").innerText(), /^4/);
+    assert.equal(await page.locator(".notice-critical").count(), 0);
+    assert.deepEqual(await violations(page, "#main"), []);
+    sound(page);
+  });
+
   // The newest step that had a figure was said to be now, however old, and a part of the keys was all of them.
   test("heat_of_now_is_of_all_keys_and_of_now", async (t) => {
     const prepare = (mock) => mock.changed.set("tree/heat", (document) => {

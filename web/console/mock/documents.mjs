@@ -53,6 +53,7 @@ function verdictOf(world) {
 export function status(world, now) {
   const pairs = [1, 2, 3, 4, 5, 6];
   const unserved = pairs.filter((pair) => world.ownerOf(pair) === null);
+  const unknown = pairs.filter((pair) => missingOf(world).some(({ node }) => node === world.ownerOf(pair)));
   const server = load(world, "search_server", now, 61_000);
   const oneSided = load(world, "search_client", now, 44_000);
   return head(now, {
@@ -62,8 +63,11 @@ export function status(world, now) {
       : { nodes: 1, why: "With one node gone, the two others have memory for its pairs." },
     nodes: present(world).map((node) => nodeRow(world, node, now)),
     pairs: {
-      all: 6, served: 6 - unserved.length, missing: 0,
-      unserved: unserved.map((pair) => ({ pair, what: "waiting for the end of its owner's lease", next: "Wait: a survivor claims it within a second." })),
+      all: 6, served: 6 - unserved.length - unknown.length, missing: 0, unknown: unknown.length,
+      unserved: [
+        ...unserved.map((pair) => ({ pair, what: "waiting for the end of its owner's lease", next: "Wait: a survivor claims it within a second." })),
+        ...unknown.map((pair) => ({ pair, what: `not known to be served: its node ${world.ownerOf(pair)} does not answer`, next: "See whether its node runs and can be reached. Once its lease has ended, others take the pair over." })),
+      ],
     },
     operations: OPERATIONS.map(([operation, mean, p50, p99]) => ({
       operation, per_second: load(world, operation, now, mean),

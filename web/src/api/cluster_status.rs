@@ -105,7 +105,17 @@ struct Pairs {
     served: usize,
     /// Of the others, those that no node reports which answers, though the table calls them served.
     missing: usize,
+    /// Those that are not known to be served, because their nodes did not answer.
+    unknown: usize,
     unserved: Vec<Unserved>,
+}
+
+impl Pairs {
+    fn of(all: usize, unserved: Vec<Unserved>, reports: &NodeReports<'_>) -> Pairs {
+        let count = |of: fn(NotServed) -> bool| reports.not_served_rows().filter(|(_, why)| of(*why)).count();
+        let (missing, unknown) = (count(NotServed::is_missing), count(NotServed::is_unanswered));
+        Pairs { all, served: all - unserved.len(), missing, unknown, unserved }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -223,9 +233,8 @@ fn together(
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
     let troubles = troubles(snapshot);
-    let reports = NodeReports::new(snapshot, reports).after(looks, at_ms);
+    let reports = NodeReports::new(snapshot, reports).unanswered(missing).after(looks, at_ms);
     let unserved = with_not_served(&troubles, &reports);
-    let pairs_missing = reports.not_served_rows().filter(|(_, why)| why.is_missing()).count();
     let troubles = with_missing(troubles, &reports);
     let pairs_all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
@@ -243,7 +252,7 @@ fn together(
         verdict,
         faults_survivable,
         nodes,
-        pairs: Pairs { all: pairs_all, served: pairs_all - unserved.len(), missing: pairs_missing, unserved },
+        pairs: Pairs::of(pairs_all, unserved, &reports),
         operations: operations(&times, &per_second),
         searches: Searches { server_per_second, one_sided_per_second, one_sided_share },
         log,
@@ -505,6 +514,25 @@ mod tests {
         assert_eq!(untold["verdict"]["level"], "warning");
         let back = body(vec![row(3, &[1]), row(4, &[2])], &[], 15_000);
         assert_eq!((&back["pairs"]["served"], &back["pairs"]["missing"]), (&2.into(), &0.into()));
+    }
+
+    /// Its pair was counted as served until its lease had ended.
+    #[test]
+    fn together_counts_no_pair_of_a_node_that_does_not_answer_as_served_and_raises_no_alarm() {
+        let snapshot = two_nodes(NodeState::Serving);
+        let mut first = part(3, None, LatencyHistogram::default(), 0);
+        first.part.row.pairs = vec![1];
+        let away = [MissingPeer { node: 4, address: String::new(), why: "no answer within 200 ms".into() }];
+        let looks = &mut MissingPairs::default();
+        let body =
+            together(&snapshot, vec![first], (&away, &[]), coordinator(20), (false, true), (looks, 10_000));
+        let body = serde_json::to_value(body).unwrap();
+        let pairs = &body["pairs"];
+        assert_eq!((&pairs["served"], &pairs["missing"]), (&1.into(), &0.into()));
+        assert_eq!(pairs["unknown"], 1);
+        assert_eq!(pairs["unserved"][0]["what"], "not known to be served: its node 4 does not answer");
+        assert_eq!(body["verdict"]["level"], "warning");
+        assert_eq!(body["verdict"]["sentence"], "Node 4 does not answer: no answer within 200 ms.");
     }
 
     #[test]

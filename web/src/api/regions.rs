@@ -83,9 +83,10 @@ impl ClusterDocument for Regions {
         shared: &Shared,
         snapshot: &NodeSnapshot,
         parts: Vec<NodePart<RegionsPart>>,
-        _missing: &[MissingPeer],
+        missing: &[MissingPeer],
     ) -> RegionsBody {
-        let reports = reports(snapshot, &parts).after(&mut shared.missing_pairs(), now_boottime_ms());
+        let reports = reports(snapshot, &parts).unanswered(missing);
+        let reports = reports.after(&mut shared.missing_pairs(), now_boottime_ms());
         let rows = snapshot.cluster.pairs.iter();
         let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts, &reports)).collect();
         RegionsBody { regions, shown: Shown::default() }

@@ -11,6 +11,7 @@ use cell_terms::{Incarnation, PairId};
 
 use crate::api::cluster;
 use crate::missing_pairs::MissingPairs;
+use crate::peers::MissingPeer;
 
 /// The word of [`NodeState::Failed`], whatever failed.
 const FAILED: &str = "failed";
@@ -40,6 +41,8 @@ pub(crate) enum NotServed {
     Missing { node: u32 },
     /// Nobody who answers has it, and its node does not answer: it may serve it.
     Untold { node: u32 },
+    /// Its node does not answer just now, and nobody else has it: it may serve it.
+    Unanswered { node: u32 },
     /// Nobody says that it serves it, and the table is of the past: why.
     Unknown(&'static str),
 }
@@ -50,13 +53,18 @@ impl NotServed {
         match self {
             NotServed::Silent { .. } | NotServed::Failed { .. } | NotServed::Restarted { .. } => "unserved",
             NotServed::Missing { .. } | NotServed::Untold { .. } => "missing",
-            NotServed::Unknown(_) => "unknown",
+            NotServed::Unanswered { .. } | NotServed::Unknown(_) => "unknown",
         }
     }
 
     /// Whether no node that answers has it, for no other reason that is known.
     pub(crate) fn is_missing(self) -> bool {
         matches!(self, NotServed::Missing { .. } | NotServed::Untold { .. })
+    }
+
+    /// Whether no more is known than that its node does not answer just now.
+    pub(crate) fn is_unanswered(self) -> bool {
+        matches!(self, NotServed::Unanswered { .. })
     }
 
     /// Whether it comes to be served by itself, as far as that is known.
@@ -76,6 +84,9 @@ impl NotServed {
             NotServed::Untold { node } => {
                 format!("missing: its node {node} does not answer, and no other node reports it")
             }
+            NotServed::Unanswered { node } => {
+                format!("not known to be served: its node {node} does not answer")
+            }
             NotServed::Unknown(why) => why.to_owned(),
         }
     }
@@ -86,7 +97,7 @@ impl NotServed {
             NotServed::Silent { .. } | NotServed::Unknown(_) => NEXT_SILENT,
             NotServed::Failed { .. } | NotServed::Restarted { .. } => NEXT_WAIT,
             NotServed::Missing { .. } => NEXT_MISSING,
-            NotServed::Untold { .. } => NEXT_UNTOLD,
+            NotServed::Untold { .. } | NotServed::Unanswered { .. } => NEXT_UNTOLD,
         }
     }
 }
@@ -128,6 +139,8 @@ pub(crate) struct NodeReports<'a> {
     unknown: Option<&'static str>,
     /// The nodes that answered.
     told: BTreeSet<u32>,
+    /// Those that were asked, and did not.
+    unanswered: BTreeSet<u32>,
     /// Nodes that serve nothing, and why.
     idle: BTreeMap<u32, NotServed>,
     served: BTreeSet<u32>,
@@ -155,8 +168,15 @@ impl NodeReports<'_> {
         }
         let (cluster, unknown) = (&*snapshot.cluster, cluster::unknown(snapshot));
         let present = MemberRow::present_lives(&cluster.members);
-        let missing = BTreeSet::new();
-        NodeReports { cluster, unknown, told, idle, served, present, own_missing, missing }
+        let (unanswered, missing) = (BTreeSet::new(), BTreeSet::new());
+        NodeReports { cluster, unknown, told, unanswered, idle, served, present, own_missing, missing }
+    }
+
+    /// These, where those nodes did not answer: their pairs may be served or not. A question may be late, so
+    /// that it is no alarm yet; looks that lie apart make them missing.
+    pub(crate) fn unanswered(mut self, missing: &[MissingPeer]) -> Self {
+        self.unanswered = missing.iter().map(|peer| peer.node).collect();
+        self
     }
 
     /// These, which are a look: with the pairs that lacked at looks before, too, and those that their nodes
@@ -180,7 +200,7 @@ impl NodeReports<'_> {
     /// Whether the table calls a pair served that no report has, and nothing says why.
     fn lacks(&self, row: &PairRow) -> bool {
         let is_unreported = row.state == PairState::Serving && !self.served.contains(&row.pair.0);
-        is_unreported && self.owner(row).is_some() && self.not_served(row).is_none()
+        is_unreported && self.owner(row).is_some() && self.known_reason(row).is_none()
     }
 
     /// The node whose pair it is, if that lives.
@@ -197,8 +217,15 @@ impl NodeReports<'_> {
         Some(NotServed::Restarted { node })
     }
 
-    /// Why a pair is not served that the table calls served; none: it is.
+    /// Why a pair is not served that the table calls served, or not known to be; none: it is.
     pub(crate) fn not_served(&self, row: &PairRow) -> Option<NotServed> {
+        let is_unreported = row.state == PairState::Serving && !self.served.contains(&row.pair.0);
+        let unanswered = self.owner(row).filter(|node| is_unreported && self.unanswered.contains(node));
+        self.known_reason(row).or(unanswered.map(|node| NotServed::Unanswered { node }))
+    }
+
+    /// The same, as far as those who answered show.
+    fn known_reason(&self, row: &PairRow) -> Option<NotServed> {
         if self.served.contains(&row.pair.0) {
             return None;
         }
@@ -285,6 +312,28 @@ mod tests {
             looked(vec![lacking(), vec![has(3, &[1]), silent]]),
             [None, Some(NotServed::Silent { node: 4 })]
         );
+    }
+
+    /// They were said to be served while their node stood still: for two looks, and for whoever asked once
+    /// until its lease had ended, which takes 5 s on etcd.
+    #[test]
+    fn pairs_of_a_node_that_does_not_answer_are_not_known_to_be_served() {
+        let snapshot = two_nodes(NodeState::Serving);
+        let away = [MissingPeer { node: 4, address: String::new(), why: "no answer within 200 ms".into() }];
+        let mut looks = MissingPairs::default();
+        let mut of_pair_2 = |all: Vec<NodeReport>, at_ms| {
+            let reports = NodeReports::new(&snapshot, all).unanswered(&away).after(&mut looks, at_ms);
+            reports.not_served(&snapshot.cluster.pairs[1])
+        };
+        let first = || report(3, Standing::Serves);
+        let unanswered = NotServed::Unanswered { node: 4 };
+        assert_eq!(of_pair_2(vec![first()], 10_000), Some(unanswered), "at the first look");
+        assert_eq!((unanswered.state(), unanswered.passes()), ("unknown", true));
+        assert!(!unanswered.is_missing());
+        let taken = NodeReport { pairs: vec![1, 2], ..first() };
+        assert_eq!(of_pair_2(vec![taken], 10_500), None, "another one has it by now");
+        assert_eq!(of_pair_2(vec![first()], 11_000), Some(unanswered));
+        assert_eq!(of_pair_2(vec![first()], 13_500), Some(NotServed::Untold { node: 4 }), "it lasts");
     }
 
     /// Only who asked twice within five minutes was told; all others, that the pair was served.

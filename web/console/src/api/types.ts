@@ -81,8 +81,8 @@ export interface Status extends Document {
   verdict: { level: Level; sentence: string };
   faults_survivable: { nodes: number; why: string };
   nodes: NodeRow[];
-  /** `missing`: of those that are not served, those that no node reports which answers. */
-  pairs: { all: number; served: number; missing: number; unserved: { pair: number; what: string; next: string }[] };
+  /** Of those that are not served: `missing`, those that no node reports which answers; `unknown`, those whose node does not answer. */
+  pairs: { all: number; served: number; missing: number; unknown: number; unserved: { pair: number; what: string; next: string }[] };
   operations: OperationRow[];
   searches: { server_per_second: number | null; one_sided_per_second: number | null; one_sided_share: number | null };
   log: {

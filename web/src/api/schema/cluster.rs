@@ -99,6 +99,13 @@ fn pairs() -> Value {
                  served: their nodes say that they lack them, or two looks found it.",
             ),
         ),
+        (
+            "unknown",
+            integer(
+                "Of the others, those that are not known to be served, because their nodes did not answer \
+                 the one that was asked.",
+            ),
+        ),
         ("unserved", list(unserved, "The others; at most 512.")),
     ])
 }
@@ -256,8 +263,8 @@ fn region() -> Value {
             word(
                 &["served", "unserved", "missing", "unknown"],
                 "Whether its keys can be reached. missing: no node reports it which answers, though the \
-                 table calls it served. unknown: the node that was asked waits for the coordinator, and \
-                 nobody says that it serves the pair.",
+                 table calls it served. unknown: nobody says that it serves the pair, and the pair's node \
+                 did not answer, or the node that was asked waits for the coordinator.",
             ),
         ),
         ("what", or_null(text("Why it is not served, or not known. Null: it is served."))),

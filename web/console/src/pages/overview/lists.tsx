@@ -13,11 +13,12 @@ import type { Histories } from "../../state/series";
 import type { Range } from "./range";
 
 export function Unserved({ status }: { status: Status }) {
-  const { unserved } = status.pairs;
+  const { all, served, unknown, unserved } = status.pairs;
   if (unserved.length === 0) return null;
+  const isAlarm = all - served > unknown; // a node may have been too late with its answer
   return (
-    <div class="notice notice-critical" role="alert">
-      <p><strong>Keys of these pairs are not available, or not known to be.</strong></p>
+    <div class={`notice ${isAlarm ? "notice-critical" : "notice-warning"}`} role={isAlarm ? "alert" : "status"}>
+      <p><strong>{isAlarm ? "Keys of these pairs are not available, or not known to be." : "Keys of these pairs are not known to be available."}</strong></p>
       <ul>
         {unserved.slice(0, 8).map((one) => <li key={one.pair}>Pair {one.pair} is {one.what}. Next: {one.next}</li>)}
       </ul>

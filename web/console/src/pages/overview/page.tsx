@@ -71,7 +71,8 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
   const told = entriesOf(status);
   const entries = isWhole(status) || told !== 0 ? told : null;
   const { searches, log, splits } = status;
-  const unserved = status.pairs.all - status.pairs.served;
+  const { unknown } = status.pairs;
+  const unserved = status.pairs.all - status.pairs.served - unknown;
   return (
     <Tiles>
       <Tile name="Operations" value={perSecond(all)} window={all === null ? "not known now" : `last second, ${whose}`} note={`${inWords(perSecond(oneSided))} one-sided`} values={sumOf(histories, NAMES.slice(0, 6))} />
@@ -84,8 +85,8 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
       <Tile name="Log lag" value={bytes(log.lag_bytes)} window="not yet durable" href="/console/durability" values={histories.values("log_lag_bytes")} />
       <Tile
         name="Pairs served" value={{ number: `${status.pairs.served}`, unit: `of ${status.pairs.all}` }} window="now"
-        note={status.pairs.missing > 0 && `${whole(status.pairs.missing)} missing`}
-        level={unserved > 0 ? "critical" : "ok"} href="/console/nodes"
+        note={[status.pairs.missing > 0 && `${whole(status.pairs.missing)} missing`, unknown > 0 && `${whole(unknown)} not known`].filter(Boolean).join(", ")}
+        level={unserved > 0 ? "critical" : unknown > 0 ? "warning" : "ok"} href="/console/nodes"
       />
       <Tile name="Entries" value={count(entries)} window={told === null ? "not known now" : isWhole(status) ? "now" : "now, of what is told"} note={`${whole(splits.finished)} splits done`} href="/console/tree" />
       <Tile
