@@ -213,7 +213,11 @@ fn loopback_name(
 /// Where a certificate is not for what others are told, of the fabric and of HTTP: they refuse it there. None
 /// as well where it is trusted byte by byte, whatever its names are, and where TLS cannot be served.
 pub(crate) fn names_lacking(settings: &Settings) -> Option<String> {
-    let tls = check_tls(settings).ok()??;
+    names_lacking_now(settings, &check_tls(settings).ok()??)
+}
+
+/// The same, of the certificate that is shown now.
+pub(crate) fn names_lacking_now(settings: &Settings, tls: &NodeTls) -> Option<String> {
     let (path, chain) = tls.shown();
     let own = chain.first()?;
     // One that a CA has signed is not what others trust, though it is in this node's own file.
@@ -230,6 +234,11 @@ pub(crate) fn names_lacking(settings: &Settings) -> Option<String> {
         let (path, hosts) = (path.display(), hosts.join(" and "));
         format!("the certificate of {path} is not for {hosts}: others are told that, and refuse it there")
     })
+}
+
+/// With what helps.
+pub(crate) fn with_names_next(lacking: String) -> String {
+    format!("{lacking}; {NAMES_NEXT}")
 }
 
 /// What others are told; none of an address on loopback that was not given for that: nobody comes from
@@ -278,6 +287,7 @@ pub(crate) fn explain_web(error: WebError) -> Failure {
 mod tests {
     use cell_fabric::TLS_KEY_FILE;
     use rcgen::{CertificateParams, KeyPair};
+    use tempfile::TempDir;
 
     use super::*;
     use crate::settings::tests::settings;
@@ -414,21 +424,23 @@ mod tests {
         }
     }
 
+    /// A certificate for these names, and its key.
+    fn make(folder: &TempDir, file: &str, names: &[&str]) -> [String; 2] {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let [shown, private] = ["crt", "key"].map(|end| folder.path().join(format!("{file}.{end}")));
+        std::fs::write(&shown, certificate.pem()).unwrap();
+        std::fs::write(&private, key.serialize_pem()).unwrap();
+        [shown, private].map(|path| path.to_str().unwrap().to_owned())
+    }
+
     /// Nobody could connect, and the node and `cell doctor` called the certificate well.
     #[test]
     fn certificate_that_is_not_for_what_others_are_told_is_found() {
         let folder = tempfile::tempdir().unwrap();
-        let make = |file: &str, names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            let key = KeyPair::generate().unwrap();
-            let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-            let [shown, private] = ["crt", "key"].map(|end| folder.path().join(format!("{file}.{end}")));
-            std::fs::write(&shown, certificate.pem()).unwrap();
-            std::fs::write(&private, key.serialize_pem()).unwrap();
-            [shown, private].map(|path| path.to_str().unwrap().to_owned())
-        };
-        let [shown, key] = make("node", &["node-1.example", "*.cell.example", "192.0.2.1"]);
-        let [other, _] = make("other", &["other.example"]);
+        let [shown, key] = make(&folder, "node", &["node-1.example", "*.cell.example", "192.0.2.1"]);
+        let [other, _] = make(&folder, "other", &["other.example"]);
         let lacking = |more: &[(&str, &str)]| {
             let tls = [(TLS_CERTIFICATE_FILE, &*shown), (TLS_KEY_FILE, &*key), (TLS_TRUST_FILE, &*other)];
             names_lacking(&settings(&[&tls[..], more].concat()))
@@ -456,6 +468,27 @@ mod tests {
             let found = lacking(told).unwrap_or_default();
             assert!(found.contains(hosts) && found.contains(&*shown), "{told:?}: {found}");
         }
+    }
+
+    /// Nobody said so but `cell doctor`: the node had looked at its names when it started.
+    #[test]
+    fn certificate_that_takes_another_one_s_place_is_looked_at_as_it_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let [shown, key] = make(&folder, "node", &["node-1.example"]);
+        let [other, _] = make(&folder, "other", &["other.example"]);
+        let given = settings(&[
+            (ADVERTISE, "node-1.example:7000"),
+            (TLS_CERTIFICATE_FILE, &*shown),
+            (TLS_KEY_FILE, &*key),
+            (TLS_TRUST_FILE, &*other),
+        ]);
+        let tls = check_tls(&given).unwrap().unwrap();
+        assert_eq!(names_lacking_now(&given, &tls), None);
+        let [replacing, its_key] = make(&folder, "replacing", &["node-2.example"]);
+        std::fs::rename(replacing, &shown).unwrap();
+        std::fs::rename(its_key, &key).unwrap();
+        assert!(tls.read_if_changed().unwrap());
+        assert!(names_lacking_now(&given, &tls).is_some_and(|found| found.contains("node-1.example")));
     }
 
     #[test]

@@ -175,9 +175,21 @@ struct WatchedFile {
     standing: Option<Standing>,
 }
 
-/// The certificates in use. One that comes to its end is warned of, in the log once a day.
+/// What is wrong with the names of the certificate that is served.
 #[derive(Debug, Default)]
-pub(crate) struct CertificateWatch(Mutex<Vec<WatchedFile>>);
+struct NamesWarning {
+    text: Option<String>,
+    /// Not seen by a look yet.
+    is_new: bool,
+}
+
+/// The certificates in use. One that comes to its end is warned of, in the log once a day, and so is one that
+/// is not for what others are told of this node, in the log once.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateWatch {
+    files: Mutex<Vec<WatchedFile>>,
+    names: Mutex<NamesWarning>,
+}
 
 impl CertificateWatch {
     /// The certificates of the file of this role, as they were read last.
@@ -185,11 +197,17 @@ impl CertificateWatch {
         let validities = found.iter().filter_map(|certificate| Validity::of(certificate));
         let validity = validities.reduce(Validity::and);
         let file = WatchedFile { role, path: path.to_owned(), validity, standing: None };
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match files.iter_mut().find(|file| file.role == role) {
             Some(before) => *before = file,
             None => files.push(file),
         }
+    }
+
+    /// What is wrong with the names of the one that is served now; none: nothing.
+    pub(crate) fn set_names(&self, wrong: Option<String>) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        *names = NamesWarning { text: wrong, is_new: true };
     }
 
     /// What is wrong at this time, in seconds since 1970. What is new of it the log says, too.
@@ -201,19 +219,22 @@ impl CertificateWatch {
 
     /// What is wrong, and whether it is new since the last look.
     fn warnings(&self, now: i64) -> Vec<(String, bool)> {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = std::mem::take(&mut names.is_new);
+        let of_names = names.text.clone().map(|text| (text, is_new));
         let look = |file: &mut WatchedFile| {
             let standing = Standing::of(file.validity, now);
             let is_new = file.standing.replace(standing) != Some(standing);
             let warning = standing.warning("clients and peers")?;
             Some((format!("a certificate of {} {warning}", file.path.display()), is_new))
         };
-        files.iter_mut().filter_map(look).collect()
+        files.iter_mut().filter_map(look).chain(of_names).collect()
     }
 
     /// How long those of each file hold.
     pub(crate) fn left(&self, now: i64) -> Vec<CertificateLeft> {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let left = |file: &WatchedFile| {
             Some(CertificateLeft { role: file.role, seconds: file.validity?.not_after - now })
         };
@@ -339,6 +360,17 @@ mod tests {
         assert_eq!(unread.left(now), []);
         unread.set("served", path, &[certificate()]);
         assert!(unread.look(now).is_empty(), "another one is in its place");
+    }
+
+    #[test]
+    fn names_that_are_wrong_are_warned_of_until_another_certificate_is_served() {
+        let watch = CertificateWatch::default();
+        watch.set_names(Some("it is not for node-1".to_owned()));
+        let said = |is_new| vec![("it is not for node-1".to_owned(), is_new)];
+        assert_eq!(watch.warnings(FROM), said(true));
+        assert_eq!(watch.warnings(FROM), said(false), "the log has it once");
+        watch.set_names(None);
+        assert_eq!(watch.warnings(FROM), []);
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Shared {
         tls: Option<NodeTls>,
     ) -> Result<Shared, TokensError> {
         let own_trust = tls.as_ref().map(|tls| tls.own_trust().clone());
-        self.tls = WatchedTls::new(tls);
+        self.tls = WatchedTls::new(tls, self.sources.names_check.clone());
         self.peers = Peers::new(self.tls.asking());
         if let Some(store) = &self.sources.settings {
             let settings = store.given();

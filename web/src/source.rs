@@ -30,6 +30,9 @@ pub struct CoordinatorPlace {
     pub addresses: Vec<String>,
 }
 
+/// What is wrong with the names of the certificate that is shown now; none: nothing, or it is not known.
+pub(crate) type NamesCheck = Arc<dyn Fn(&NodeTls) -> Option<String> + Send + Sync>;
+
 /// All that the web is given. Snapshots alone are enough for health, metrics and status; a route that needs
 /// more says so where it is missing.
 #[derive(Clone)]
@@ -46,6 +49,7 @@ pub struct Sources {
     pub(crate) tree: Option<TreeLook>,
     pub(crate) access: Option<Arc<AccessRules>>,
     pub(crate) tls: Option<NodeTls>,
+    pub(crate) names_check: Option<NamesCheck>,
     pub(crate) process_warnings: Arc<ProcessWarnings>,
 }
 
@@ -55,6 +59,7 @@ impl Sources {
     pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
         let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
         let (log_root, tree, access, tls, process_warnings) = (None, None, None, None, Arc::default());
+        let names_check = None;
         Sources {
             snapshots,
             coordinator,
@@ -68,6 +73,7 @@ impl Sources {
             tree,
             access,
             tls,
+            names_check,
             process_warnings,
         }
     }
@@ -100,6 +106,13 @@ impl Sources {
     #[must_use]
     pub fn tls(self, tls: Option<NodeTls>) -> Sources {
         Sources { tls, ..self }
+    }
+
+    /// What says whether the certificate is for what others are told of this node. It is asked at the start,
+    /// and for each certificate that takes another one's place.
+    #[must_use]
+    pub fn names_check(self, check: impl Fn(&NodeTls) -> Option<String> + Send + Sync + 'static) -> Sources {
+        Sources { names_check: Some(Arc::new(check)), ..self }
     }
 
     /// Where the node has what is wrong with the process's files; the web says how those of TLS and tokens

@@ -11,18 +11,20 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::certificate::CertificateWatch;
 use crate::one_look::OneLook;
+use crate::source::NamesCheck;
 
 /// The node's TLS, where it serves any, and the certificates of both sides.
 #[derive(Clone, Default)]
 pub(crate) struct WatchedTls {
     tls: Option<NodeTls>,
+    names_check: Option<NamesCheck>,
     certificates: Arc<CertificateWatch>,
     looks: OneLook,
 }
 
 impl WatchedTls {
-    pub(crate) fn new(tls: Option<NodeTls>) -> WatchedTls {
-        let watched = WatchedTls { tls, ..WatchedTls::default() };
+    pub(crate) fn new(tls: Option<NodeTls>, names_check: Option<NamesCheck>) -> WatchedTls {
+        let watched = WatchedTls { tls, names_check, ..WatchedTls::default() };
         watched.show();
         watched
     }
@@ -69,6 +71,7 @@ impl WatchedTls {
         if tls.trust().path() != path {
             self.certificates.set("trusted", tls.trust().path(), &tls.trust().certificates());
         }
+        self.certificates.set_names(self.names_check.as_ref().and_then(|check| check(tls)));
     }
 }
 
@@ -86,13 +89,14 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
     use std::path::Path;
 
-    use cell_fabric::TlsTrust;
+    use cell_fabric::{TlsFiles, TlsTrust};
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
     use rustls::pki_types::ServerName;
     use rustls::{ClientConnection, StreamOwned};
     use serde_json::Value;
     use tempfile::TempDir;
 
+    use super::*;
     use crate::test_cluster::TestCluster;
 
     /// A folder with `NAME.pem`, which has no name of any host in it and may sign others, and `NAME.key`.
@@ -187,6 +191,28 @@ mod tests {
         node.reload();
         let answer = get().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// Whoever connected anew was refused, and `cell doctor` alone said so.
+    #[test]
+    fn certificate_without_this_node_s_names_is_warned_of_once_it_takes_another_one_s_place() {
+        let folder = folder(&["a", "b"]);
+        let [certificate, key] = ["a.pem", "a.key"].map(|name| folder.path().join(name));
+        let tls = NodeTls::open(TlsFiles { certificate, key, trust: None }).unwrap();
+        let first = tls.shown().1;
+        let check = move |tls: &NodeTls| {
+            (tls.shown().1 != first).then(|| "it is not for node-1".to_owned())
+        };
+        let check: NamesCheck = Arc::new(check);
+        let watched = WatchedTls::new(Some(tls), Some(check));
+        assert!(watched.certificates().look(0).iter().all(|warning| !warning.contains("node-1")));
+        for kind in ["pem", "key"] {
+            let [from, to] = ["b", "a"].map(|name| folder.path().join(format!("{name}.{kind}")));
+            std::fs::rename(from, to).unwrap();
+        }
+        watched.look_now();
+        let warnings = watched.certificates().look(0);
+        assert!(warnings.contains(&"it is not for node-1".to_owned()), "{warnings:?}");
     }
 
     #[test]

@@ -41,8 +41,8 @@ use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    NAMES_NEXT, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
-    explain_web, names_lacking, network_warnings,
+    address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls, explain_web,
+    names_lacking, names_lacking_now, network_warnings, with_names_next,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -211,7 +211,8 @@ fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings,
 
 /// Where the fabric listens, and whether that is not loopback. It is warned of a fabric that is open to its
 /// network, and of names that lead nobody else here: now, in the log, and for as long as the node lives. Of
-/// names that the certificate lacks it is warned now: it may be replaced while the node lives.
+/// names that the certificate lacks it is warned now; in the log, and for as long as it is so, the web warns,
+/// because it may be replaced while the node lives.
 fn listen_on(
     settings: &Settings,
     http: SocketAddr,
@@ -221,13 +222,10 @@ fn listen_on(
     let listen = address(settings, "listen_address")?;
     let beyond_loopback = check_fabric(settings, listen)?;
     let warnings = network_warnings(settings, (listen, beyond_loopback), http);
-    let names = names_lacking(settings).map(|lacking| format!("{lacking}; {NAMES_NEXT}"));
-    for warning in warnings.iter().chain(&names) {
-        tracing::warn!("{warning}");
-        if !supervised {
-            message::warning(warning); // a supervisor has given it already
-        }
-    }
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let names = names_lacking(settings).map(with_names_next);
+    let given = warnings.iter().chain(&names).filter(|_| !supervised); // a supervisor has given them already
+    given.for_each(|warning| message::warning(warning));
     all.set(WarningSubject::Network, warnings);
     Ok((listen, beyond_loopback))
 }
@@ -248,6 +246,7 @@ fn serve_http(
         .coordinator_place(coordinator_place(&store.given()))
         .access(guards.access)
         .tls(guards.tls)
+        .names_check(names_check(store.given()))
         .process_warnings(guards.process_warnings)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(folders.data())
@@ -258,6 +257,11 @@ fn serve_http(
     let server = HttpServer::start(address, sources).map_err(explain_web)?;
     tracing::info!("console at {}://{}/console/", server.scheme(), server.address());
     Ok(server)
+}
+
+/// What looks at the certificate that is shown: what others are told stays until the process ends.
+fn names_check(settings: Settings) -> impl Fn(&NodeTls) -> Option<String> {
+    move |tls| names_lacking_now(&settings, tls).map(with_names_next)
 }
 
 fn options(

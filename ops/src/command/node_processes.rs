@@ -40,8 +40,8 @@ use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::provider::{Provider, place_words};
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    Advertised, NAMES_NEXT, address, advertised_agent, advertised_fabric, advertised_http, check_fabric,
-    check_http, check_tls, names_lacking, network_warnings,
+    Advertised, address, advertised_agent, advertised_fabric, advertised_http, check_fabric, check_http,
+    check_tls, names_lacking, network_warnings, with_names_next,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -186,7 +186,7 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
         check_ports(name, &given, given.port(), processes)?;
     }
     let warnings = network_warnings(resolved, (fabric, beyond_loopback), http);
-    let names = names_lacking(resolved).map(|lacking| format!("{lacking}; {NAMES_NEXT}"));
+    let names = names_lacking(resolved).map(with_names_next);
     warnings.iter().chain(&names).for_each(|warning| message::warning(warning));
     Ok((fabric, http))
 }
