@@ -366,7 +366,26 @@ fn call_out_of_limits_is_refused_and_changes_nothing() {
         ));
         assert_eq!(coordinator.list("k").unwrap().entries, []);
         assert!(coordinator.list("").unwrap().revision >= before);
+        at_the_limit_of_steps(coordinator);
     });
+}
+
+/// As many conditions, or operations, as etcd takes in a list, and not one more.
+fn at_the_limit_of_steps(coordinator: &dyn Coordinator) {
+    const STEPS: usize = 128;
+    let keys = |count: usize| (0..count).map(|step| format!("step/{step:03}"));
+    let absent = |all: Transaction, key| all.when(KeyCondition::Absent { key });
+    let conditions = |count| keys(count).fold(Transaction::new().put("last", ""), absent);
+    let operations = |count| keys(count).fold(Transaction::new(), |all, key| all.put(key, ""));
+    for step in [conditions(STEPS + 1), operations(STEPS + 1)] {
+        let refused = coordinator.transact(step);
+        let is_too_large =
+            matches!(refused, Err(ClusterError::Refused(CoordinatorRefusal::TooLarge { limit: STEPS, .. })));
+        assert!(is_too_large, "{refused:?}");
+    }
+    applied(coordinator.transact(conditions(STEPS)).unwrap());
+    applied(coordinator.transact(operations(STEPS)).unwrap());
+    assert_eq!(coordinator.list("step/").unwrap().entries.len(), STEPS);
 }
 
 #[test]

@@ -354,6 +354,12 @@ impl FakeEtcd {
         })
     }
 
+    /// Its revision, and the one up to which it has forgotten all.
+    pub(super) fn revisions(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.revision, state.compacted)
+    }
+
     /// Forgets all up to now.
     pub(super) fn compact(&self) {
         let mut state = self.state();

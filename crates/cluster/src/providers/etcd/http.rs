@@ -1,12 +1,13 @@
 //! The sockets to etcd's members: HTTP, with TLS where an endpoint says so. Connections are kept. Names are
 //! looked up anew every few seconds, and at once after a member was not reached: its address may be another
-//! one by now. Certificates are read anew when there is no connection to be had with those that were read.
+//! one by now. While a resolver does not answer, what was found before counts. Certificates are read anew
+//! when there is no connection to be had with those that were read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -23,6 +24,7 @@ use crate::etcd_error::EtcdError;
 use crate::providers::etcd::gateway::Complaint;
 use crate::providers::etcd::options::EtcdOptions;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
+use crate::providers::names::{Look, Name, look_up};
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -30,8 +32,8 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const COMPLAINT_BYTES_MAX: u64 = 64 << 10;
 /// Connections to one member that are kept for the next question.
 const IDLE_CONNECTIONS_MAX: usize = 4;
-/// For how long an address is believed to be a name's.
-const NAME_NS: u64 = 5_000_000_000;
+/// Addresses of a name that are tried: ureq takes no more.
+const ADDRESSES_MAX: usize = 16;
 
 /// Members over HTTP.
 pub(super) struct Http {
@@ -73,7 +75,7 @@ impl Http {
             return Err(setup(what.to_owned()));
         }
         let files = TlsFiles { ca: options.ca_file.clone(), client: options.client_certificate.clone() };
-        let (names, texts) = (Names::default(), files.read()?);
+        let (names, texts) = (Names::looked_up_by(Arc::new(look_up)), files.read()?);
         let agent = agent(&texts, &names)?;
         Ok(Http { endpoints, files, loaded: RwLock::new(Loaded { texts, agent }), names })
     }
@@ -261,33 +263,39 @@ fn tls(ca: &[u8], client: Option<&(Vec<u8>, Vec<u8>)>) -> Result<TlsConfig, Etcd
     Ok(config.unversioned_rustls_crypto_provider(provider).build())
 }
 
-/// The addresses of names, as they were looked up last. Clones are the same.
-#[derive(Clone, Debug, Default)]
-struct Names(Arc<Mutex<BTreeMap<String, Addresses>>>);
-
-#[derive(Debug)]
-struct Addresses {
-    found: Vec<SocketAddr>,
-    until_ns: u64,
+/// The members' names, and where they lead. ureq asks before it takes a connection that is there, so that a
+/// resolver which is away would keep members from being asked that are reached. Clones are the same.
+#[derive(Clone)]
+struct Names {
+    look: Arc<Look>,
+    known: Arc<Mutex<BTreeMap<String, Arc<Name>>>>,
 }
 
 impl Names {
+    fn looked_up_by(look: Arc<Look>) -> Names {
+        Names { look, known: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Name>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is known is looked up again when it is next asked for.
     fn doubt(&self) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values_mut().for_each(|addresses| addresses.until_ns = 0);
+        self.lock().values().for_each(|name| name.doubt());
     }
 
-    fn known(&self, name: &str, now_ns: u64) -> Option<Vec<SocketAddr>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known
-            .get(name)
-            .filter(|addresses| now_ns < addresses.until_ns)
-            .map(|addresses| addresses.found.clone())
+    /// The name of a host and a port.
+    fn name(&self, place: String) -> Arc<Name> {
+        let mut known = self.lock();
+        let new = || Arc::new(Name::looked_up_by(place.clone(), Arc::clone(&self.look)));
+        Arc::clone(known.entry(place.clone()).or_insert_with(new))
     }
+}
 
-    fn note(&self, name: String, found: Vec<SocketAddr>, until_ns: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Addresses { found, until_ns });
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").finish_non_exhaustive()
     }
 }
 
@@ -295,22 +303,59 @@ impl Resolver for Names {
     fn resolve(
         &self,
         uri: &Uri,
-        config: &Config,
+        _config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(ureq::Error::HostNotFound);
         };
-        let name = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
-        let now_ns = boottime_ns();
-        let known = name.parse::<SocketAddr>().ok().map(|address| vec![address]);
-        if let Some(addresses) = known.or_else(|| self.known(&name, now_ns)) {
-            let mut found = self.empty();
-            addresses.into_iter().for_each(|address| found.push(address));
-            return Ok(found);
-        }
-        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
-        self.note(name, found.to_vec(), now_ns.saturating_add(NAME_NS));
+        let place = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
+        let wait_ns = u64::try_from(timeout.after.as_nanos()).unwrap_or(u64::MAX);
+        let addresses = self.name(place).addresses(boottime_ns().saturating_add(wait_ns));
+        let addresses = addresses.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => ureq::Error::Timeout(ureq::Timeout::Resolve),
+            _ => ureq::Error::HostNotFound,
+        })?;
+        let mut found = self.empty();
+        addresses.into_iter().take(ADDRESSES_MAX).for_each(|address| found.push(address));
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc;
+
+    use ureq::unversioned::transport::time::Duration;
+
+    use super::*;
+
+    /// All nodes were silent once a resolver had been away for five seconds, though they had connections to
+    /// an etcd that answered.
+    #[test]
+    fn members_are_asked_on_while_a_resolver_is_away() {
+        let (answers, asked) = mpsc::channel::<io::Result<Vec<SocketAddr>>>();
+        let asked = Mutex::new(asked);
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let look = move |_: &str| asked.lock().unwrap().recv().unwrap_or_else(|_| Err(gone()));
+        let names = Names::looked_up_by(Arc::new(look));
+        let uri: Uri = "http://member.test:2379/a".parse().unwrap();
+        let config = Agent::config_builder().build();
+        let ask = || {
+            let timeout = NextTimeout { after: Duration::from_millis(20), ..NextTimeout::default() };
+            names.resolve(&uri, &config, timeout).map(|found| found.to_vec())
+        };
+        assert!(matches!(ask(), Err(ureq::Error::Timeout(ureq::Timeout::Resolve))), "it was never known");
+        let member = SocketAddr::from(([192, 0, 2, 1], 2379));
+        answers.send(Ok(vec![member])).unwrap();
+        let end_ns = boottime_ns() + 120_000_000_000;
+        while ask().is_err() {
+            assert!(boottime_ns() < end_ns, "its answer counts");
+        }
+        names.doubt();
+        assert_eq!(ask().unwrap(), [member], "the resolver hangs");
+        answers.send(Err(gone())).unwrap();
+        assert_eq!(ask().unwrap(), [member], "and knows nothing");
     }
 }

@@ -122,11 +122,37 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::providers::etcd::fake::{FakeEtcd, FakeFault};
 
+    fn asker(etcd: &FakeEtcd) -> Asker {
+        let (gateway, clock) = (Box::new(etcd.clone()), Arc::new(ManualClock::new(1)));
+        Asker::new(gateway, "cell", None, clock, Duration::from_millis(300))
+    }
+
+    /// All members of a cluster look once an interval, and one of them is first each time.
+    #[test]
+    fn compact_forgets_what_was_there_an_interval_ago_and_one_of_several_does_it() {
+        let etcd = FakeEtcd::new(1);
+        let (first, second) = (asker(&etcd), asker(&etcd));
+        let [mut own, mut other] = [(); 2].map(|()| Compactor::new(Duration::from_secs(60)));
+        let mut look = |is_own: bool| {
+            let (compactor, asker) = if is_own { (&mut own, &first) } else { (&mut other, &second) };
+            compactor.compact(asker).unwrap();
+            etcd.set("written", "meanwhile");
+            etcd.revisions().1
+        };
+        let before = etcd.revisions().0;
+        assert_eq!((look(true), look(false)), (0, 0), "nobody knows yet what is old");
+        assert_eq!(look(true), before, "what came since the look before stays");
+        assert_eq!(look(false), before, "another one was first");
+        let since = etcd.revisions().0;
+        assert_eq!(look(true), before, "it was first itself, and has not looked since");
+        let forgotten = look(false);
+        assert!((before + 1..since).contains(&forgotten), "{forgotten} of {before} to {since}");
+    }
+
     #[test]
     fn compact_of_what_somebody_else_had_forgotten_is_no_failure() {
         let etcd = FakeEtcd::new(1);
-        let (gateway, clock) = (Box::new(etcd.clone()), Arc::new(ManualClock::new(1)));
-        let asker = Asker::new(gateway, "cell", None, clock, Duration::from_millis(300));
+        let asker = asker(&etcd);
         let mut compactor = Compactor::new(Duration::from_secs(60));
         compactor.compact(&asker).unwrap();
         let words =
