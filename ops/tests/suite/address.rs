@@ -92,3 +92,41 @@ fn node_on_every_address_is_reached_by_its_name_and_says_that_its_network_is_ope
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
+
+/// IPv6 addresses stand in brackets wherever one is given or told.
+#[test]
+fn node_on_an_ipv6_address_is_read_and_written_there_and_tells_it() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("SKIPPED: a node on an IPv6 address: this machine has none");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let [server, http] = [ports.first, ports.first + 80].map(|port| format!("[::1]:{port}"));
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    let mut node = command(&["node", &data, "--listen-address", &server, "--http-address", &http])
+        .args(FLAGS)
+        .args(LONG_LEASE)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let there = ["--transport", "tcp", "--server", &server];
+    let ask = |arguments: &[&str]| command(&[arguments, &there[..]].concat()).output().unwrap();
+    wait::until("the node serves", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        ask(&["put", "key", "value", "--timeout", "60s"]).status.success()
+    });
+    for search in ["server", "client"] {
+        let said = ask(&["get", "key", "--search", search]);
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "value\n", "{search}: {said:?}");
+    }
+    let told = wait::until_some("the node says where it is", || {
+        let said = command(&["node", "ls", "--json", "--http", &http]).output().unwrap();
+        let listed = serde_json::from_slice::<Value>(&said.stdout).ok()?;
+        let of = |name: &str| listed["nodes"][0][name].as_str().map(str::to_owned);
+        of("http").filter(|http| !http.is_empty()).zip(of("address"))
+    });
+    assert_eq!(told, (http, server));
+    signal(Pid::from_child(&node), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
