@@ -39,6 +39,14 @@ pub(crate) fn is_installed() -> bool {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok()
 }
 
+/// etcd's own tool, which gives up after 5 s if nothing else is said.
+fn etcdctl() -> Command {
+    let mut command = Command::new("etcdctl");
+    command.env("ETCDCTL_API", "3").arg("--command-timeout=60s");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
 /// A cluster of etcd. Its processes end with it, or with the test.
 pub(crate) struct EtcdMembers {
     folder: TempDir,
@@ -95,10 +103,39 @@ impl EtcdMembers {
         self.folder.path().join(format!("m{member}"))
     }
 
+    /// All members, as each is told of them at its first start.
+    fn initial_cluster(&self) -> String {
+        let all = (0..self.count).map(|member| format!("m{member}={}", self.peer(member)));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    /// Saves a snapshot; false: the program for that is not installed.
+    pub(crate) fn save_snapshot(&self, file: &Path) -> bool {
+        let mut command = etcdctl();
+        command.args(["--endpoints", &self.client(0), "snapshot", "save"]).arg(file);
+        match command.status() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("SKIPPED: snapshots of etcd: etcdctl is missing (apt install etcd-client)");
+                return false;
+            }
+            status => assert!(status.unwrap().success(), "a snapshot is saved"),
+        }
+        true
+    }
+
+    /// Makes a member that does not run what a snapshot says.
+    pub(crate) fn restore_snapshot(&self, member: usize, file: &Path) {
+        std::fs::remove_dir_all(self.data(member)).unwrap();
+        let mut command = etcdctl();
+        command.args(["snapshot", "restore"]).arg(file).arg("--data-dir").arg(self.data(member));
+        command.args(["--name", &format!("m{member}"), "--initial-cluster", &self.initial_cluster()]);
+        command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
+        assert!(command.status().unwrap().success(), "a snapshot is restored");
+    }
+
     /// Starts a member that does not run.
     pub(crate) fn begin(&mut self, member: usize) {
-        let all = (0..self.count).map(|other| format!("m{other}={}", self.peer(other)));
-        let all = all.collect::<Vec<_>>().join(",");
+        let all = self.initial_cluster();
         let mut command = Command::new("etcd");
         command.arg("--name").arg(format!("m{member}")).arg("--data-dir").arg(self.data(member));
         let mut listens = self.client(member);
