@@ -13,6 +13,7 @@ mod scenarios;
 mod source;
 mod tree;
 mod walks;
+mod walls;
 
 /// Fails with every violation at once, one a line.
 fn demand_none(what: &str, violations: &[String]) {
