@@ -90,6 +90,34 @@ fn rows_over_tls_are_read_and_written_by_who_has_a_certificate() {
     assert!(failed.to_lowercase().contains("certificate"), "{failed}");
 }
 
+/// An operator renews a node's certificate, and rolls the CA, while it runs.
+#[test]
+fn certificates_for_etcd_that_are_replaced_count_without_a_restart() {
+    let authority = Authority::new("one");
+    let folder = authority.folder(&["127.0.0.1"]);
+    let (known, own_ca) = (client(&authority, &folder, &["node-1"]), folder.path("ca.pem"));
+    let others = Authority::new("two").folder(&["127.0.0.1"]);
+    let given = tempfile::tempdir().unwrap();
+    let [certificate, key, ca] = ["a.pem", "a.key", "ca.pem"].map(|name| given.path().join(name));
+    let show = |shown: &Path, its_key: &Path| {
+        std::fs::copy(shown, &certificate).unwrap();
+        std::fs::copy(its_key, &key).unwrap();
+    };
+    show(&others.path("node.pem"), &others.path("node.key"));
+    std::fs::copy(others.path("ca.pem"), &ca).unwrap();
+    let Some(members) = EtcdMembers::start_with(1, &[], Some(folder)) else { return };
+    let client = Some((certificate.clone(), key.clone()));
+    let options = EtcdOptions { ca_file: Some(ca.clone()), ..members.secure_options(client) };
+    let way = Etcd::new(&options).unwrap();
+    assert!(way.read("a").is_err(), "it trusts another CA");
+    // Both CAs stand there side by side, and etcd does not know yet who asks.
+    let both = [others.path("ca.pem"), own_ca].map(|path| std::fs::read_to_string(path).unwrap());
+    std::fs::write(&ca, both.concat()).unwrap();
+    assert!(way.read("a").is_err() && way.read("a").is_err(), "etcd trusts another CA");
+    show(&known.0, &known.1);
+    until("what is shown now is known", || way.read("a").is_ok());
+}
+
 #[test]
 fn users_are_let_in_by_password_and_at_their_own_prefix_alone() {
     let Some(members) = EtcdMembers::start(3, &[]) else { return };
