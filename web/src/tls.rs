@@ -200,9 +200,7 @@ mod tests {
         let [certificate, key] = ["a.pem", "a.key"].map(|name| folder.path().join(name));
         let tls = NodeTls::open(TlsFiles { certificate, key, trust: None }).unwrap();
         let first = tls.shown().1;
-        let check = move |tls: &NodeTls| {
-            (tls.shown().1 != first).then(|| "it is not for node-1".to_owned())
-        };
+        let check = move |tls: &NodeTls| (tls.shown().1 != first).then(|| "it is not for node-1".to_owned());
         let check: NamesCheck = Arc::new(check);
         let watched = WatchedTls::new(Some(tls), Some(check));
         assert!(watched.certificates().look(0).iter().all(|warning| !warning.contains("node-1")));

@@ -229,10 +229,8 @@ mod tests {
     fn mutants_of_what_is_left_after_a_gap_are_caught() {
         use cell_terms::mutant::{in_own_process, plant};
         in_own_process(|| {
-            let gaps = [
-                (Mutant::HolderRushedAfterGap, 5_500..7_500),
-                (Mutant::LongOutageCountedOver, 3_000..8_000),
-            ];
+            let gaps =
+                [(Mutant::HolderRushedAfterGap, 5_500..7_500), (Mutant::LongOutageCountedOver, 3_000..8_000)];
             for (mutant, gap) in gaps {
                 let sound = over_after_gap(gap.clone());
                 plant(Some(mutant));

@@ -15,8 +15,8 @@ use crate::providers::etcd::gateway::{self as gw, PATH_RANGE, PATH_TXN, RangeAns
 use crate::providers::etcd::keys::{LAYOUT, range_end, successor};
 use crate::providers::etcd::lease_row::SeenLease;
 use crate::providers::etcd::lease_watch::LeaseWatch;
-use crate::providers::ids::{random_generation, random_step};
 use crate::providers::etcd::route::Repeats;
+use crate::providers::ids::{random_generation, random_step};
 use crate::request::{
     CoordinatorRefusal, Grant, LEASE_TTL_MS, LEASES_MAX, LivingLease, Quota, Response, Revision,
 };
