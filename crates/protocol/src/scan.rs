@@ -280,6 +280,12 @@ impl PageRoom {
         PageRoom { entries: 0, bytes: 0, entries_max, bytes_max }
     }
 
+    /// For how many more entries there is room at most.
+    #[must_use]
+    pub fn entries_left(&self) -> usize {
+        usize::try_from(self.entries_max - self.entries).unwrap_or(usize::MAX)
+    }
+
     /// Takes an entry in, by the lengths of its key and of the value that is to stand beside it. `None`: the
     /// page is full and goes on at this entry. Else whether the value stands in the page: one that does not
     /// fit even an empty page does not. The first entry is always taken.

@@ -211,18 +211,21 @@ impl Regions {
         Some(MappedMeganode { place, mapped, meganode, ns_max: pair.operation_ns_max.min(ns_max) })
     }
 
-    /// Asks for the values that a scan takes from a leaf, and for the leaf on its right, where it is mapped.
-    pub(crate) fn prefetch_ahead(&self, at: PairAt, entries: &[PageEntry], right: Option<Pointer>) {
-        let Some(mapped) = &self.pair(at).mapped else { return };
-        let wanted = entries.iter().filter(|planned| planned.inline).filter_map(|planned| {
-            let shape = ExtentShape::from_bits(planned.entry.value_len)?;
-            Some((planned.entry.offset, shape))
-        });
-        extent::prefetch_all(mapped.extent.region(), wanted);
-        let Some(right) = right.and_then(|right| self.locate(right)) else { return };
-        let pair = self.pair(right.pair);
+    /// Asks for the value of a page's entry, if it goes into the page and is mapped; a hint.
+    #[inline]
+    pub(crate) fn ask_for_value(&self, at: PairAt, planned: &PageEntry) {
+        let Some(mapped) = self.pair(at).mapped.as_ref().filter(|_| planned.inline) else { return };
+        if let Some(shape) = ExtentShape::from_bits(planned.entry.value_len) {
+            extent::prefetch(mapped.extent.region(), planned.entry.offset, shape);
+        }
+    }
+
+    /// Asks for a tree node, if it is mapped; a hint.
+    pub(crate) fn ask_for_node(&self, pointer: Pointer) {
+        let Some(location) = self.locate(pointer) else { return };
+        let pair = self.pair(location.pair);
         let Some(mapped) = &pair.mapped else { return };
-        let first = pair.geometry.node_offset(right.slot.index, right.node) / WORD_BYTES;
+        let first = pair.geometry.node_offset(location.slot.index, location.node) / WORD_BYTES;
         let words = first..first + pair.geometry.node_words();
         words.step_by(WORDS_PER_LINE).for_each(|word| mapped.node.region().prefetch(word));
     }

@@ -49,6 +49,16 @@ impl Default for PagePlan {
     }
 }
 
+/// What of a leaf is in what is left of a range.
+#[derive(Clone, Debug)]
+pub(crate) struct LeafPart {
+    inside: Range<usize>,
+    /// The range ends within the leaf.
+    ends_here: bool,
+    /// The next leaf is wanted, as far as that shows before the leaf's entries are planned.
+    pub(crate) goes_on: bool,
+}
+
 /// Whether leaves are wanted after the one that was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageProgress {
@@ -86,12 +96,26 @@ impl PagePlan {
         self.range(scan).first_aim()
     }
 
-    /// Takes a leaf's entries in.
-    pub(crate) fn take(&mut self, scan: &Scan<'_>, leaf: &LeafSnapshot) -> PageProgress {
-        let range = self.range(scan);
-        let inside = range.inside(leaf);
+    /// What of a leaf is wanted.
+    pub(crate) fn part(&self, scan: &Scan<'_>, leaf: &LeafSnapshot) -> LeafPart {
+        let inside = self.range(scan).inside(leaf);
         let ends_here = if scan.reverse { inside.start > 0 } else { inside.end < leaf.len() };
-        let fence = range.next_fence(leaf).filter(|_| !ends_here);
+        // Of a page that is full with the leaf's last entry, the next leaf has where the scan goes on.
+        let goes_on = !ends_here && self.room.entries_left() >= inside.len();
+        LeafPart { inside, ends_here, goes_on }
+    }
+
+    /// Takes the entries of a leaf's part in. Each is handed to `ask` as soon as it is planned, so that its
+    /// extent comes while the others are.
+    pub(crate) fn take(
+        &mut self,
+        scan: &Scan<'_>,
+        leaf: &LeafSnapshot,
+        part: &LeafPart,
+        mut ask: impl FnMut(&PageEntry),
+    ) -> PageProgress {
+        let fence = self.range(scan).next_fence(leaf).filter(|_| !part.ends_here);
+        let inside = &part.inside;
         for step in 0..inside.len() {
             let at = if scan.reverse { inside.end - 1 - step } else { inside.start + step };
             if !self.push(leaf, at, scan.keys_only) {
@@ -100,6 +124,7 @@ impl PagePlan {
                 self.resume = Some(resume);
                 return PageProgress::Complete;
             }
+            self.entries.last().into_iter().for_each(&mut ask);
         }
         self.fence = fence.map(<[u8]>::to_vec);
         if self.fence.is_some() { PageProgress::NextLeaf } else { PageProgress::Complete }
@@ -139,4 +164,67 @@ fn range_of<'a>(scan: &Scan<'a>) -> KeyRange<'a> {
     };
     let direction = if scan.reverse { ScanDirection::Backward } else { ScanDirection::Forward };
     KeyRange { start: bound(scan.start), end: bound(scan.end), direction }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex};
+    use cell_tree::{Change, Geometry, NodeIndex, NodeRef, Slot, apply, empty_root};
+
+    use super::*;
+
+    const NODE_BYTES: usize = 512;
+    const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(0) };
+
+    /// A leaf with the keys `a` to `e`, whose extents are at 1 to 5.
+    fn leaf() -> LeafSnapshot {
+        let geometry = Geometry::new(NODE_BYTES, 8 * NODE_BYTES, 0).unwrap();
+        let mut words = vec![0; NODE_BYTES];
+        words[..NODE_BYTES / 8].copy_from_slice(&empty_root(geometry));
+        for (number, key) in (1..).zip([b"a", b"b", b"c", b"d", b"e"]) {
+            let entry = LeafEntry { offset: ExtentOffset(number), value_len: 10, crc: 7 };
+            let put = Change::Put { node: NodeIndex::ROOT, key, entry };
+            apply(&mut words[..], geometry, SLOT, &put, Csn(number.into()));
+        }
+        let mut leaf = LeafSnapshot::new();
+        let node = NodeRef::new(geometry, NodeIndex::ROOT, &words[..NODE_BYTES / 8]).unwrap();
+        assert!(node.snapshot(&mut leaf));
+        leaf
+    }
+
+    /// The places of the extents that a page asks for, and whether the next leaf is wanted.
+    fn asked_for(scan: &Scan<'_>) -> (Vec<u32>, bool) {
+        let (leaf, mut plan, mut asked) = (leaf(), PagePlan::default(), Vec::new());
+        plan.begin(scan, 1_000);
+        let part = plan.part(scan, &leaf);
+        plan.take(scan, &leaf, &part, |planned| asked.push(planned.entry.offset.0));
+        assert_eq!(asked.len(), plan.entries.len(), "each entry of the page once");
+        (asked, part.goes_on)
+    }
+
+    #[test]
+    fn take_asks_for_what_is_in_the_page_and_in_the_range() {
+        let all = Scan::default();
+        let limited = Scan { limit_entries: 2, ..all };
+        let full = Scan { limit_entries: 5, ..all };
+        let ending = Scan { start: bound(b"b"), end: bound(b"d"), ..all };
+        for (scan, forward, backward, goes_on) in [
+            (all, vec![1, 2, 3, 4, 5], vec![5, 4, 3, 2, 1], [true, true]),
+            (limited, vec![1, 2], vec![5, 4], [false, false]),
+            (full, vec![1, 2, 3, 4, 5], vec![5, 4, 3, 2, 1], [true, true]),
+            (ending, vec![2, 3, 4], vec![4, 3, 2], [false, false]),
+            (Scan { end: bound(b"d"), ..all }, vec![1, 2, 3, 4], vec![4, 3, 2, 1], [false, true]),
+        ] {
+            for keys_only in [false, true] {
+                let scan = Scan { keys_only, ..scan };
+                assert_eq!(asked_for(&scan), (forward.clone(), goes_on[0]), "{scan:?}");
+                let reverse = Scan { reverse: true, ..scan };
+                assert_eq!(asked_for(&reverse), (backward.clone(), goes_on[1]), "{reverse:?}");
+            }
+        }
+    }
+
+    fn bound(key: &[u8]) -> cell_protocol::Bound<'_> {
+        cell_protocol::Bound::Included(key)
+    }
 }

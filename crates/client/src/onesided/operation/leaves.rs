@@ -1,13 +1,13 @@
 //! The leaves of a scan, each of which plans its part of the page, and their values.
 //!
-//! Where memory is mapped, the values are taken when the page is planned. A leaf asks for its extents as it
-//! is planned: they come while the leaves behind it are looked at, and those of a whole page are on their way
-//! together. All that is taken is still within the operation's time, which is looked at when all is here, and
-//! each extent is its leaf's by the checksum that the leaf has for it.
+//! Where memory is mapped, the values are taken when the page is planned. A leaf asks for the next one before
+//! its own entries are planned, and each entry for its extent as it is planned: both come while the others
+//! are looked at. All that is taken is still within the operation's time, which is looked at when all is
+//! here, and each extent is its leaf's by the checksum that the leaf has for it.
 
 use super::{KeySpan, LookupStage, PlannedLeaf, ReadOperation};
 use crate::onesided::context::{AskServer, ReadContext};
-use crate::onesided::page::PageProgress;
+use crate::onesided::page::{PageEntry, PageProgress};
 
 /// What the last value's copy may need beyond its end.
 const SPARE_BYTES: usize = 16;
@@ -23,10 +23,15 @@ impl ReadOperation {
         self.depend_on(at.pair, self.leaf.csn_removed());
         let first = self.page.entries.len();
         let scan = self.request.scan();
-        let (reverse, keys_only) = (scan.reverse, scan.keys_only);
-        let progress = self.page.take(&scan, &self.leaf);
-        let next = (progress == PageProgress::NextLeaf && !reverse).then(|| self.leaf.right());
-        context.regions.prefetch_ahead(at.pair, &self.page.entries[first..], next);
+        let keys_only = scan.keys_only;
+        let part = self.page.part(&scan, &self.leaf);
+        let right = (!scan.reverse).then(|| self.leaf.right());
+        if let Some(right) = right.filter(|_| part.goes_on) {
+            context.regions.ask_for_node(right);
+        }
+        let ask = |planned: &PageEntry| context.regions.ask_for_value(at.pair, planned);
+        let progress = self.page.take(&scan, &self.leaf, &part, ask);
+        let next = right.filter(|_| progress == PageProgress::NextLeaf);
         if self.page.entries.len() > first {
             // Of leaves without entries there may be any number.
             self.planned.push(PlannedLeaf { at, end: self.page.entries.len() });
