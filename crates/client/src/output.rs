@@ -220,14 +220,14 @@ struct KeptEntry {
 
 /// An [`EntryValue`] whose bytes are kept elsewhere.
 #[derive(Clone, Debug)]
-enum KeptEntryValue {
+pub(crate) enum KeptEntryValue {
     Inline(Range<usize>),
     Large { value_len: u32 },
     Omitted { value_len: u32 },
 }
 
-/// Where bytes are kept is no part of what a page says: one that was copied in place has its keys behind its
-/// values.
+/// Where bytes are kept is no part of what a page says: one that was copied in place has all of its keys
+/// before its values.
 impl PartialEq for ScanPage {
     fn eq(&self, other: &ScanPage) -> bool {
         self.pair == other.pair && self.resume() == other.resume() && self.iter().eq(other.iter())
@@ -260,9 +260,16 @@ impl ScanPage {
         ScanPage { entries: Vec::with_capacity(entries), bytes, resume: ops::Bound::Unbounded, pair: None }
     }
 
+    /// The page's bytes, for who copies to where they stay.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
     /// Adds the next entry, whose key and value stand in the page's bytes already.
-    pub(crate) fn push_kept(&mut self, key: Range<usize>, version: Version, value: Range<usize>) {
-        self.entries.push(KeptEntry { key, version, value: KeptEntryValue::Inline(value) });
+    #[inline]
+    pub(crate) fn push_kept(&mut self, key: Range<usize>, version: Version, value: KeptEntryValue) {
+        self.entries.push(KeptEntry { key, version, value });
     }
 
     /// The page with its end: where the scan goes on, or unbounded.
@@ -351,8 +358,8 @@ mod tests {
         let pushed = pushed.ending(Bound::Included(b"c"));
         let over = |bytes: &[u8], resume| {
             let mut page = ScanPage::over(bytes.to_vec(), 2);
-            page.push_kept(2..3, version, 0..1);
-            page.push_kept(3..4, version, 1..2);
+            page.push_kept(2..3, version, KeptEntryValue::Inline(0..1));
+            page.push_kept(3..4, version, KeptEntryValue::Inline(1..2));
             page.ending(resume)
         };
         assert_eq!(over(b"12ab", Bound::Included(b"c")), pushed);

@@ -2,13 +2,15 @@
 
 use cell_fabric::RemoteRead;
 use cell_memory::extent::ExtentReader;
-use cell_protocol::{ClientCounts, ToldRead};
-use cell_terms::Pointer;
+use cell_protocol::{ClientCounts, Scan, ToldRead};
+use cell_terms::{Csn, Pointer};
 use cell_tree::Slot;
 
 use super::cache::NodeCache;
 use super::counter::OneSidedCounters;
 use super::direct::FoundInPlace;
+use super::leaf_in_place::LeafInPlace;
+use super::page_in_place::{PageInPlace, PageReader};
 use super::place::{MeganodePlace, PairAt};
 use super::read_notes::ReadNotes;
 use super::reads::{ReadOwner, Reads};
@@ -30,6 +32,8 @@ pub(crate) struct ReadContext {
     pub(super) extents: ExtentReader,
     /// A tree node that was copied in place.
     pub(super) node_words: Vec<u64>,
+    /// Of pages that are read in place.
+    page_reader: PageReader,
     pub(super) counters: OneSidedCounters,
     /// By connection, for its reports.
     counts: Vec<ClientCounts>,
@@ -53,6 +57,7 @@ impl ReadContext {
             cache: NodeCache::new(options.cache_bytes),
             extents: ExtentReader::new(),
             node_words: Vec::new(),
+            page_reader: PageReader::default(),
             counters: OneSidedCounters::default(),
             counts: vec![ClientCounts::default()],
             notes: vec![ReadNotes::new(seed, reports)],
@@ -129,6 +134,40 @@ impl ReadContext {
         if found.was_stale {
             self.counters.dropped += 1;
             self.count(found.place.at, |counts| &mut counts.stale);
+        }
+    }
+
+    /// A page of a range in mapped memory, and what it depends on, which replaces what `needs` had. `None`:
+    /// it is not that simple, and reads are to find out.
+    pub(super) fn page_in_place(
+        &mut self,
+        scan: &Scan<'_>,
+        needs: &mut Vec<(PairAt, Csn)>,
+    ) -> Option<PageInPlace> {
+        let ReadContext { regions, extents, page_reader, scan_entries_max, .. } = self;
+        let found = page_reader.read(scan, *scan_entries_max, (&mut *regions, extents), needs)?;
+        for &(pair, csn) in needs.iter() {
+            if !regions.covers(pair, csn) {
+                regions.look_at_watermark(pair);
+            }
+        }
+        self.count_scanned();
+        Some(found)
+    }
+
+    /// Counts each meganode that a scan came to once, and what it met that was stale.
+    fn count_scanned(&mut self) {
+        let mut before = None;
+        for at in 0..self.page_reader.meganodes.len() {
+            let LeafInPlace { place, right_links, was_stale, .. } = self.page_reader.meganodes[at];
+            if before.replace(place.slot) != Some(place.slot) {
+                self.note_read(place.at, place.slot);
+            }
+            self.counters.right_link += u64::from(right_links);
+            if was_stale {
+                self.counters.dropped += 1;
+                self.count(place.at, |counts| &mut counts.stale);
+            }
         }
     }
 

@@ -21,13 +21,13 @@ use super::regions::Regions;
 use crate::mutant::{Mutant, planted};
 
 /// Started again at the root so often: a stale router entry, a meganode that was split meanwhile.
-const RESTARTS_MAX: u32 = 4;
+pub(super) const RESTARTS_MAX: u32 = 4;
 
 const WORD_BYTES: usize = 8;
 const WORDS_PER_LINE: usize = 8;
 
 /// Right links that one search follows.
-const RIGHT_LINKS_MAX: u32 = 64;
+pub(super) const RIGHT_LINKS_MAX: u32 = 64;
 
 /// What a search in place has found.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +46,12 @@ pub(crate) struct FoundInPlace {
 
 /// A meganode in mapped memory.
 #[derive(Clone, Copy)]
-struct MappedMeganode<'a> {
-    place: MeganodePlace,
-    mapped: &'a MappedPair,
-    meganode: Meganode<'a, Region>,
-    ns_max: u64,
+pub(super) struct MappedMeganode<'a> {
+    pub(super) place: MeganodePlace,
+    pub(super) mapped: &'a MappedPair,
+    pub(super) meganode: Meganode<'a, Region>,
+    /// How long an operation may take that has come to it.
+    pub(super) ns_max: u64,
 }
 
 impl MappedMeganode<'_> {
@@ -76,10 +77,7 @@ impl Regions {
             let Some(from) = from else { continue };
             match self.search_from(from, key)? {
                 Some(found) => {
-                    // Where there is no room, only what was known wrongly is learnt anew.
-                    if known != Some(found.place) && (known.is_some() || self.meganodes.has_room()) {
-                        self.learn(found.place);
-                    }
+                    self.learn_unless_known(known, found.place);
                     return Some(FoundInPlace { was_stale, ..found });
                 }
                 None if known.is_some() => {
@@ -139,7 +137,15 @@ impl Regions {
         }
     }
 
-    /// Keeps where a meganode is.
+    /// Keeps where a meganode is, if that was not known. Where there is no room, only what was known wrongly
+    /// is learnt anew.
+    #[inline]
+    pub(super) fn learn_unless_known(&mut self, known: Option<MeganodePlace>, place: MeganodePlace) {
+        if known != Some(place) && (known.is_some() || self.meganodes.has_room()) {
+            self.learn(place);
+        }
+    }
+
     #[cold]
     fn learn(&mut self, place: MeganodePlace) {
         let Some(MappedMeganode { meganode, mapped, .. }) = self.meganode_at(place, u64::MAX) else { return };
@@ -150,16 +156,21 @@ impl Regions {
         }
     }
 
-    /// The meganode to which the root leads for a key. `Some(None)`: what led there was stale.
-    fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
+    /// The meganode that the root names, and whether it is a router.
+    pub(super) fn top_meganode(&self) -> Option<(MappedMeganode<'_>, bool)> {
         let pair = self.pair(self.first()?);
         let (first, ns_max) = (pair.mapped.as_ref()?, pair.operation_ns_max);
         let root = Root::from_word(first.node.region().first_word());
         if !first.lasts() {
             return None;
         }
-        let top = self.mapped_meganode(root.pointer, ns_max)?;
-        if !root.router {
+        Some((self.mapped_meganode(root.pointer, ns_max)?, root.router))
+    }
+
+    /// The meganode to which the root leads for a key. `Some(None)`: what led there was stale.
+    pub(super) fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
+        let (top, is_router) = self.top_meganode()?;
+        if !is_router {
             return Some(Some(top));
         }
         let entry = match top.meganode.with_role(MeganodeRole::Router).predecessor(key) {
@@ -191,14 +202,14 @@ impl Regions {
     }
 
     /// The meganode whose root tree node a pointer names. `ns_max`: of what was looked at before.
-    fn mapped_meganode(&self, pointer: Pointer, ns_max: u64) -> Option<MappedMeganode<'_>> {
+    pub(super) fn mapped_meganode(&self, pointer: Pointer, ns_max: u64) -> Option<MappedMeganode<'_>> {
         let location = self.locate(pointer).filter(|location| location.node == NodeIndex::ROOT)?;
         self.meganode_at(MeganodePlace { at: location.pair, slot: location.slot }, ns_max)
     }
 
     /// The meganode in a slot, if that is mapped.
     #[inline]
-    fn meganode_at(&self, place: MeganodePlace, ns_max: u64) -> Option<MappedMeganode<'_>> {
+    pub(super) fn meganode_at(&self, place: MeganodePlace, ns_max: u64) -> Option<MappedMeganode<'_>> {
         let pair = self.pair(place.at);
         let mapped = pair.mapped.as_ref()?;
         let (words, geometry) = (mapped.node.region(), pair.geometry);

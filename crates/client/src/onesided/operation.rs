@@ -25,6 +25,7 @@ use super::regions::{NodeLocation, Regions};
 use super::verdict::depend_on;
 use super::walk::{NodeOutcome, Walk, WalkTarget};
 use crate::Operation;
+use crate::output::ScanPage;
 
 pub(super) use request::ReadKind;
 use request::{KeySpan, ReadRequest};
@@ -141,6 +142,8 @@ pub(crate) struct ReadOperation {
     /// What must be covered before it can be answered.
     pub(crate) needs: Vec<(PairAt, Csn)>,
     pub(crate) page: PagePlan,
+    /// The page itself, where all of it was found in place.
+    pub(super) page_in_place: Option<ScanPage>,
     leaf: LeafSnapshot,
     /// Leaves of the page whose values are still to be taken.
     planned: Vec<PlannedLeaf>,
@@ -226,6 +229,7 @@ impl ReadOperation {
         self.needs.clear();
         self.headers.clear();
         self.planned.clear();
+        self.page_in_place = None;
         self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
         self.scanned_slot = None;
         self.started_ns = now_ns;
@@ -521,6 +525,7 @@ impl ReadOperation {
 
     /// Large buffers are not kept for the next operation.
     pub(crate) fn give_memory_back(&mut self) {
+        self.page_in_place = None;
         if self.bytes.capacity() > BUFFER_KEPT_BYTES {
             self.bytes = Vec::new();
         }

@@ -20,9 +20,9 @@ pub(crate) struct PageEntry {
 }
 
 impl PageEntry {
-    /// Where its key stands in a buffer that has the page's keys from `begin` on.
-    pub(crate) fn key_from(&self, begin: usize) -> Range<usize> {
-        begin + self.key.start..begin + self.key.end
+    /// Where its key stands in the page's keys.
+    pub(crate) fn key_range(&self) -> Range<usize> {
+        self.key.clone()
     }
 }
 

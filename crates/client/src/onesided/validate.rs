@@ -210,8 +210,8 @@ fn found_values(read: &ReadOperation) -> Option<FoundValues> {
 }
 
 fn scan_page(read: &mut ReadOperation) -> Option<ScanPage> {
-    if read.is_in_place {
-        return page_in_place(read);
+    if let Some(page) = read.page_in_place.take() {
+        return Some(page);
     }
     let (plan, keys_only) = (&read.page, read.is_keys_only());
     let mut page = ScanPage::with_capacity(plan.entries.len(), plan.keys.len() + read.bytes.len());
@@ -223,22 +223,6 @@ fn scan_page(read: &mut ReadOperation) -> Option<ScanPage> {
             None => EntryValue::Large { value_len: fetched.value_len },
         };
         page.push(&Entry { key: plan.key(entry), version: fetched.version, value });
-    }
-    Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
-}
-
-/// A scan's page whose values were all copied in place: what they were copied to becomes the page's, with the
-/// keys behind them.
-fn page_in_place(read: &mut ReadOperation) -> Option<ScanPage> {
-    let mut bytes = std::mem::take(&mut read.bytes);
-    let (plan, keys_begin) = (&read.page, bytes.len());
-    bytes.extend_from_slice(&plan.keys);
-    let mut page = ScanPage::over(bytes, plan.entries.len());
-    for (entry, result) in plan.entries.iter().zip(read.results()) {
-        let LookupResult::Entry(Fetched { version, value: Some((begin, end)), .. }) = result else {
-            return None;
-        };
-        page.push_kept(entry.key_from(keys_begin), version, begin..end);
     }
     Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
 }

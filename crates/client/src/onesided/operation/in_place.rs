@@ -1,5 +1,6 @@
-//! An operation in memory that is mapped: the keys are looked for in place, many of them side by side; a scan
-//! walks from leaf to leaf as it would by reads, but copies each leaf itself.
+//! An operation in memory that is mapped: the keys are looked for in place, many of them side by side, and a
+//! page is read as its owner would read it. A scan for which that is not all (some memory is not mapped, a
+//! writer was in the way) walks from leaf to leaf as it would by reads, but copies what is mapped itself.
 
 use cell_tree::{LANES, LeafEntry};
 
@@ -8,12 +9,14 @@ use crate::mutant::{Mutant, planted};
 use crate::onesided::context::ReadContext;
 use crate::onesided::direct::FoundInPlace;
 use crate::onesided::fetch::value_len;
+use crate::onesided::page_in_place::PageInPlace;
 use crate::onesided::place::{MeganodePlace, PairAt};
 use crate::onesided::regions::NodeLocation;
 use crate::onesided::walk::NodeOutcome;
 
 impl ReadOperation {
-    /// Looks for the keys in memory that is mapped. False: it is not that simple, and reads are to find out.
+    /// Looks for the keys, or reads the page, in memory that is mapped. False: it is not that simple, and
+    /// reads are to find out.
     pub(super) fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
         let found = match self.request.kind {
             ReadKind::Get | ReadKind::Search => {
@@ -22,7 +25,7 @@ impl ReadOperation {
                 sought.is_some_and(|found| self.take_in_place(0, found, context))
             }
             ReadKind::MultiGet => self.are_all_found_in_place(context),
-            ReadKind::Scan => return false,
+            ReadKind::Scan => self.is_page_in_place(context),
         };
         if found {
             context.counters.in_place += 1;
@@ -34,6 +37,13 @@ impl ReadOperation {
             self.lookups[..self.lookups_used].iter_mut().for_each(|lookup| lookup.stage = LookupStage::Idle);
         }
         found
+    }
+
+    fn is_page_in_place(&mut self, context: &mut ReadContext) -> bool {
+        let found = context.page_in_place(&self.request.scan(), &mut self.needs);
+        let Some(PageInPlace { page, ns_max }) = found else { return false };
+        (self.page_in_place, self.ns_max) = (Some(page), ns_max);
+        true
     }
 
     fn are_all_found_in_place(&mut self, context: &mut ReadContext) -> bool {

@@ -9,9 +9,6 @@ use super::{KeySpan, LookupStage, PlannedLeaf, ReadOperation};
 use crate::onesided::context::{AskServer, ReadContext};
 use crate::onesided::page::{PageEntry, PageProgress};
 
-/// What the last value's copy may need beyond its end.
-const SPARE_BYTES: usize = 16;
-
 impl ReadOperation {
     /// A leaf of a scan is here: plans its entries, takes or asks for their extents if that is due, and goes
     /// on to the next leaf; true if there is one that is wanted.
@@ -37,10 +34,6 @@ impl ReadOperation {
             self.planned.push(PlannedLeaf { at, end: self.page.entries.len() });
         }
         if progress == PageProgress::Complete {
-            if self.reads == 0 && self.bytes.is_empty() && !keys_only {
-                // The buffer becomes the page's, if all of it is found in place: see `page_in_place`.
-                self.bytes = Vec::with_capacity(self.page.bytes() + SPARE_BYTES);
-            }
             self.take_planned(slot, context)?;
             self.lookups[0].stage = LookupStage::Ended;
             self.close_lookup(slot, context)?;

@@ -40,10 +40,23 @@ pub(crate) fn watermark_whose_registration_has_ended_covers_nothing() {
     assert_eq!(search_at_once(&mut harness, b"new"), None, "nobody who counts says that it is");
 }
 
+/// Of a page, that is asked once, when all of it was copied.
+pub(crate) fn page_whose_registration_has_ended_answers_nothing() {
+    let mut harness = harness();
+    let before = harness.counters().in_place;
+    harness.call(&Operation::Scan(Scan::default()));
+    assert_eq!(harness.counters().in_place - before, 1, "while it lasts");
+    harness.owner.end_mapped_extents();
+    harness.submit(&Operation::Scan(Scan::default()));
+    harness.run();
+    assert_eq!(harness.counters().in_place - before, 1);
+}
+
 #[test]
 fn what_was_found_in_memory_whose_registration_has_ended_is_not_answered() {
     leaf_whose_registration_has_ended_answers_nothing();
     extent_whose_registration_has_ended_answers_nothing();
+    page_whose_registration_has_ended_answers_nothing();
     watermark_whose_registration_has_ended_covers_nothing();
 }
 

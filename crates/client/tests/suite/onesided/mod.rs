@@ -21,6 +21,7 @@ mod nodes;
 mod owner;
 mod read_harness;
 mod rules;
+mod scans;
 mod shared;
 mod stopped;
 mod told;

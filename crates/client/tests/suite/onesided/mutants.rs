@@ -58,13 +58,14 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(test), "{mutant:?} was not caught");
             tree::plant(None);
         }
-        let twins: [(own::Mutant, fn()); 12] = [
+        let twins: [(own::Mutant, fn()); 13] = [
             (
                 own::Mutant::EndedUnnumbered,
                 dropped::slot_of_a_scan_dropped_after_its_end_has_the_next_operation_alone,
             ),
             (own::Mutant::EndedMappingRead, ended::leaf_whose_registration_has_ended_answers_nothing),
             (own::Mutant::EndedExtentRead, ended::extent_whose_registration_has_ended_answers_nothing),
+            (own::Mutant::EndedExtentRead, ended::page_whose_registration_has_ended_answers_nothing),
             (own::Mutant::EndedWatermarkRead, ended::watermark_whose_registration_has_ended_covers_nothing),
             (own::Mutant::MultiGetUntimed, ended::multi_get_in_place_that_took_too_long_is_thrown_away),
             (own::Mutant::ScanUntimed, ended::scan_in_place_that_took_too_long_is_thrown_away),

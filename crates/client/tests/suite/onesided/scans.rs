@@ -1,0 +1,119 @@
+//! Pages of mapped memory beside the same pages by reads: alike in both directions, with values and without,
+//! whatever limits them, whatever was deleted, and wherever meganodes and pairs end.
+
+use cell_client::{Operation, Output, ScanPage};
+use cell_protocol::{Bound, Scan};
+use proptest::prelude::*;
+
+use crate::onesided::answers::{filled, key, routed_owner, value};
+use crate::onesided::in_place::mapped;
+use crate::onesided::read_harness::{ReadHarness, options};
+
+/// Two clients of two owners with the same entries; the first one has mapped its owner's regions.
+fn both() -> [ReadHarness; 2] {
+    let by_reads = filled(ReadHarness::with(options(), routed_owner(), true), 20);
+    [mapped(options(), routed_owner()), by_reads]
+}
+
+fn page(harness: &mut ReadHarness, scan: Scan<'_>) -> ScanPage {
+    let Output::Page(page) = harness.call(&Operation::Scan(scan)) else { panic!("no page") };
+    page
+}
+
+/// Reads a range page by page both ways; how many pages and entries that were.
+fn compare(harnesses: &mut [ReadHarness; 2], scan: Scan<'_>) -> (usize, usize) {
+    let (mut pages, mut entries) = (0, 0);
+    let mut resumed: Option<Vec<u8>> = None;
+    loop {
+        let bound = resumed.as_deref().map(Bound::Included);
+        let scan = match bound {
+            Some(bound) if scan.reverse => Scan { end: bound, ..scan },
+            Some(bound) => Scan { start: bound, ..scan },
+            None => scan,
+        };
+        let [in_place, by_reads] = harnesses.each_mut().map(|harness| page(harness, scan));
+        assert_eq!(in_place, by_reads, "{scan:?}");
+        (pages, entries) = (pages + 1, entries + in_place.len());
+        if in_place.is_done() {
+            return (pages, entries);
+        }
+        resumed = in_place.resume().key().map(<[u8]>::to_vec);
+    }
+}
+
+#[test]
+fn pages_end_where_they_would_by_reads() {
+    let mut harnesses = both();
+    for harness in &mut harnesses {
+        for number in 20..300 {
+            harness.owner.put(&key(number), &value(number));
+        }
+        // Leaves without entries, at the end of a meganode too.
+        for number in (30..70).chain(180..230) {
+            harness.owner.delete(&key(number));
+        }
+    }
+    let before = harnesses[0].counters();
+    let (low, high) = (key(25), key(260));
+    for reverse in [false, true] {
+        let all = Scan { reverse, ..Scan::default() };
+        let part = Scan { start: Bound::Excluded(&low), end: Bound::Included(&high), ..all };
+        assert_eq!(compare(&mut harnesses, all), (1, 210));
+        assert_eq!(compare(&mut harnesses, part), (1, 145));
+        for limit_entries in [1, 7, 50, 145] {
+            let pages = 145_u32.div_ceil(limit_entries) as usize;
+            assert_eq!(compare(&mut harnesses, Scan { limit_entries, ..part }), (pages, 145));
+        }
+        for limit_bytes in [1, 100, 1_000] {
+            let (pages, entries) = compare(&mut harnesses, Scan { limit_bytes, ..part });
+            assert!(entries == 145 && pages > 3, "{pages} pages of {limit_bytes} bytes");
+        }
+    }
+    let after = harnesses[0].counters();
+    assert_eq!(after.reads, before.reads, "all in place");
+    assert!(harnesses.iter().all(|harness| harness.asked.is_empty()));
+}
+
+/// A value that does not fit a page is named in it, and those behind it are in it.
+#[test]
+fn page_names_a_value_that_does_not_fit_it() {
+    let mut harnesses = both();
+    for harness in &mut harnesses {
+        harness.owner.put(&key(5), &vec![b'v'; 70_000]);
+        harness.owner.put(&key(6), &vec![b'w'; 30_000]);
+    }
+    for reverse in [false, true] {
+        compare(&mut harnesses, Scan { reverse, ..Scan::default() });
+    }
+}
+
+fn bound(number: Option<u32>, keys: &[Vec<u8>]) -> Bound<'_> {
+    number.map_or(Bound::Unbounded, |number| Bound::Included(&keys[number as usize]))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pages_between_any_writes_are_those_by_reads(
+        steps in proptest::collection::vec((0u8..6, 0u32..300, 0usize..400), 1..120),
+        ends in proptest::collection::vec((prop::option::of(0u32..300), prop::option::of(0u32..300)), 1..6),
+        limit_entries in 0u32..40, limit_bytes in 0u32..4_000, reverse: bool, keys_only: bool,
+    ) {
+        let mut harnesses = both();
+        let keys: Vec<Vec<u8>> = (0..300).map(key).collect();
+        for (step, number, len) in steps {
+            let key = &keys[number as usize];
+            for harness in &mut harnesses {
+                match step {
+                    0 if harness.owner.entries.contains_key(key) => harness.owner.delete(key),
+                    _ => drop(harness.owner.put(key, &vec![step; len])),
+                }
+            }
+        }
+        for (start, end) in ends {
+            let (start, end) = (bound(start, &keys), bound(end, &keys));
+            compare(&mut harnesses, Scan { start, end, reverse, keys_only, limit_entries, limit_bytes });
+        }
+    }
+}
