@@ -1,5 +1,7 @@
 //! The core's side of reads that are looked for in mapped memory side by side: see `onesided::batch_reader`.
 
+use cell_tree::Aim;
+
 use crate::client_core::ClientCore;
 use crate::operation::WhoSearches;
 use crate::{ClientError, Operation, Ticket};
@@ -18,7 +20,7 @@ impl ClientCore {
     ) -> (Option<Ticket>, WhoSearches) {
         let key = self.reader.as_ref().and_then(|reader| reader.batched_key(operation));
         let Some(key) = key.filter(|_| who == WhoSearches::Undecided) else { return (None, who) };
-        let who = self.chooses_at_once(times_ns.0, operation, &[key]);
+        let who = self.chooses_at_once(times_ns.0, operation, Some(Aim::At(key)));
         let Some(reader) = self.reader.as_mut().filter(|_| who == WhoSearches::Client) else {
             return (None, who);
         };

@@ -415,7 +415,9 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn scan_page(&mut self, scan: Scan<'_>) -> Result<ScanPage, ClientError> {
-        self.call(&Operation::Scan(scan)).map(Output::into_page)
+        let clock = self.clock;
+        let page = self.driver.scan_at_once(&mut || clock.now_ns(), &scan);
+        page.or_else(|who| self.call_to(who, &Operation::Scan(scan)).map(Output::into_page))
     }
 
     /// Asks for a page ahead of its use: [`Client::finish`] waits for it, or [`Client::give_up`] ends it.

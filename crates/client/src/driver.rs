@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
+use cell_protocol::Scan;
 use cell_terms::mutant::{Mutant, planted};
 
-use crate::Item;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
 use crate::link_id::LinkId;
 use crate::names::{Names, is_name};
 use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
+use crate::{Item, ScanPage};
 
 /// How often the endpoint is given the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
@@ -214,6 +215,18 @@ impl<E: OneSided> Driver<E> {
         key: &[u8],
     ) -> Result<bool, WhoSearches> {
         self.answer_at_once(clock, |core, started_ns| core.look_for_existence(started_ns, key))
+    }
+
+    /// As [`Driver::get_at_once`], of a page of a range.
+    ///
+    /// # Errors
+    /// As for [`Driver::get_at_once`].
+    pub fn scan_at_once(
+        &mut self,
+        clock: &mut dyn FnMut() -> u64,
+        scan: &Scan<'_>,
+    ) -> Result<ScanPage, WhoSearches> {
+        self.answer_at_once(clock, |core, started_ns| core.look_for_page(started_ns, scan))
     }
 
     /// As [`Driver::get_at_once`], of many keys; what they found is appended, or nothing.

@@ -1,14 +1,17 @@
-//! Gets and searches that are answered in mapped memory before the call returns; see
+//! Gets, searches and pages that are answered in mapped memory before the call returns; see
 //! `onesided::immediate_reader`.
 //!
 //! Each look is an error if the operation is to be submitted: who is to search, as far as that is decided.
 //! What was found counts once [`ClientCore::is_valid_at`] says so, by a time that was read after it.
 
+use cell_protocol::Scan;
+use cell_tree::Aim;
+
 use crate::client_core::ClientCore;
 use crate::link_id::LinkId;
-use crate::onesided::Reader;
+use crate::onesided::{Reader, range_of};
 use crate::operation::WhoSearches;
-use crate::{Item, Operation};
+use crate::{Item, Operation, ScanPage};
 
 impl ClientCore {
     /// Looks for a key's entry. `now_ns` was read before.
@@ -17,7 +20,8 @@ impl ClientCore {
     /// See the module's text; so for the other looks.
     #[inline]
     pub fn look_for(&mut self, now_ns: u64, key: &[u8]) -> Result<Option<Item>, WhoSearches> {
-        self.look(now_ns, &Operation::Get { key }, &[key], |reader| reader.look_for(now_ns, key))
+        let aim = Some(Aim::At(key));
+        self.look(now_ns, &Operation::Get { key }, aim, |reader| reader.look_for(now_ns, key))
     }
 
     /// Looks whether a key has an entry. `now_ns` was read before.
@@ -26,7 +30,8 @@ impl ClientCore {
     /// As for [`ClientCore::look_for`].
     #[inline]
     pub fn look_for_existence(&mut self, now_ns: u64, key: &[u8]) -> Result<bool, WhoSearches> {
-        self.look(now_ns, &Operation::Search { key }, &[key], |reader| reader.look_for_existence(now_ns, key))
+        let aim = Some(Aim::At(key));
+        self.look(now_ns, &Operation::Search { key }, aim, |reader| reader.look_for_existence(now_ns, key))
     }
 
     /// Looks for many entries; if all are found, they are appended in the order of the keys. `now_ns` was
@@ -40,9 +45,19 @@ impl ClientCore {
         keys: &[&[u8]],
         items: &mut Vec<Option<Item>>,
     ) -> Result<(), WhoSearches> {
-        self.look(now_ns, &Operation::MultiGet { keys }, keys, |reader| {
+        let aim = keys.first().copied().map(Aim::At);
+        self.look(now_ns, &Operation::MultiGet { keys }, aim, |reader| {
             reader.look_for_many(now_ns, keys, items).then_some(())
         })
+    }
+
+    /// Looks for a page of a range. `now_ns` was read before.
+    ///
+    /// # Errors
+    /// As for [`ClientCore::look_for`].
+    pub fn look_for_page(&mut self, now_ns: u64, scan: &Scan<'_>) -> Result<ScanPage, WhoSearches> {
+        let aim = Some(range_of(scan).first_aim());
+        self.look(now_ns, &Operation::Scan(*scan), aim, |reader| reader.look_for_page(now_ns, scan))
     }
 
     #[inline]
@@ -50,10 +65,10 @@ impl ClientCore {
         &mut self,
         now_ns: u64,
         operation: &Operation<'_>,
-        keys: &[&[u8]],
+        aim: Option<Aim<'_>>,
         found: impl FnOnce(&mut Reader) -> Option<T>,
     ) -> Result<T, WhoSearches> {
-        let chosen = self.chooses_at_once(now_ns, operation, keys);
+        let chosen = self.chooses_at_once(now_ns, operation, aim);
         let reader = self.reader.as_mut().filter(|_| chosen == WhoSearches::Client);
         reader.and_then(|reader| found(reader)).ok_or(chosen)
     }
@@ -75,25 +90,24 @@ impl ClientCore {
         self.reader.as_mut().is_some_and(|reader| reader.is_valid_at(now_ns))
     }
 
-    /// Who is to do a read that can be answered at once; undecided if none can.
+    /// Who is to do a read that can be answered at once; undecided if none can. `aim`: at its first key, if
+    /// it has any.
     pub(crate) fn chooses_at_once(
         &mut self,
         now_ns: u64,
         operation: &Operation<'_>,
-        keys: &[&[u8]],
+        aim: Option<Aim<'_>>,
     ) -> WhoSearches {
         let ClientCore { reader, routing, links, options, pending, dismissal, .. } = self;
         let Some(reader) = reader.as_mut().filter(|reader| reader.can_answer_at_once()) else {
             return WhoSearches::Undecided;
         };
-        if dismissal.is_some() || keys.is_empty() {
-            return WhoSearches::Undecided;
-        }
+        let Some(aim) = aim.filter(|_| dismissal.is_none()) else { return WhoSearches::Undecided };
         if !reader.chooses() {
             return WhoSearches::Client;
         }
         let link = if routing.is_partitioned() {
-            routing.link_of_key(keys[0], links, options)
+            routing.link_of(aim, links, options)
         } else {
             Some(LinkId::BOOTSTRAP)
         };

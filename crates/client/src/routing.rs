@@ -88,14 +88,14 @@ impl Routing {
         self.link_for(aim, turn, links, options).map_or(RouteTarget::NoOwner, RouteTarget::Link)
     }
 
-    /// The connection that leads to a key, as far as is known.
-    pub(crate) fn link_of_key(
+    /// The connection that leads to the keys at an aim, as far as is known.
+    pub(crate) fn link_of(
         &mut self,
-        key: &[u8],
+        aim: Aim<'_>,
         links: &mut Links,
         options: &ClientOptions,
     ) -> Option<LinkId> {
-        self.link_for(Aim::At(key), 0, links, options)
+        self.link_for(aim, 0, links, options)
     }
 
     fn route_keys<'k>(

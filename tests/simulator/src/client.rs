@@ -133,8 +133,7 @@ impl Client {
         }
     }
 
-    /// A get or a search is first looked for in memory that is mapped, as the blocking and the asynchronous
-    /// client do.
+    /// A get, a search or a page is first looked for in memory that is mapped, as the blocking client does.
     fn answer_at_once(
         &mut self,
         operation: &Operation<'_>,
@@ -144,6 +143,7 @@ impl Client {
         let output = match operation {
             Operation::Get { key } => Output::Value(self.driver.get_at_once(clock, key)?),
             Operation::Search { key } => Output::Exists(self.driver.search_at_once(clock, key)?),
+            Operation::Scan(scan) => Output::Page(self.driver.scan_at_once(clock, scan)?),
             _ => return Err(WhoSearches::Undecided),
         };
         Ok(Completion { ticket: Ticket(u64::MAX), elapsed_ns: 0, outcome: Ok(output) })

@@ -1,10 +1,12 @@
-//! Gets and searches in mapped memory that are answered before the call returns: nothing is kept of them in
-//! between, no slot, no copy of the key, no list of answers. The rules are those of every other one-sided
-//! read, by the same code: looked for in place, then believed by a time that is read after the last load.
+//! Reads in mapped memory that are answered before the call returns: gets, searches and pages. Nothing is
+//! kept of them in between, no slot, no copy of the key, no list of answers. The rules are those of every
+//! other one-sided read, by the same code: looked for in place, then believed by a time that is read after
+//! the last load.
 //!
 //! What does not go so at once (a writer in the way, a watermark behind, a lease that may have ended) is
-//! forgotten, and the get is submitted as any other operation.
+//! forgotten, and the read is submitted as any other operation.
 
+use cell_protocol::{Bound, Scan};
 use cell_selector::{Sample, SearchKind};
 use cell_terms::Csn;
 use cell_tree::LANES;
@@ -12,10 +14,11 @@ use cell_tree::LANES;
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
+use super::page_in_place::PageInPlace;
 use super::place::{MeganodePlace, PairAt};
-use super::verdict::{ImmediateGet, Validation, depend_on};
-use crate::Item;
+use super::verdict::{ImmediateRead, Validation, depend_on};
 use crate::mutant::{Mutant, planted};
+use crate::{Item, ScanPage};
 
 impl Reader {
     /// Whether memory is mapped where each search begins.
@@ -27,7 +30,7 @@ impl Reader {
     /// Looks for a key in place. `None`: reads or the server are to answer. What it found counts once
     /// [`Reader::is_valid_at`] says so. `started_ns` was read before.
     pub(crate) fn look_for(&mut self, started_ns: u64, key: &[u8]) -> Option<Option<Item>> {
-        self.begin_immediate(started_ns, false);
+        self.begin_immediate(started_ns, SearchKind::Point);
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
@@ -39,7 +42,7 @@ impl Reader {
 
     /// As [`Reader::look_for`]: whether there is an entry.
     pub(crate) fn look_for_existence(&mut self, started_ns: u64, key: &[u8]) -> Option<bool> {
-        self.begin_immediate(started_ns, false);
+        self.begin_immediate(started_ns, SearchKind::Point);
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
@@ -57,7 +60,7 @@ impl Reader {
         keys: &[&[u8]],
         items: &mut Vec<Option<Item>>,
     ) -> bool {
-        self.begin_immediate(started_ns, true);
+        self.begin_immediate(started_ns, SearchKind::MultiGet);
         let (before, key_max) = (items.len(), self.context.regions.key_max());
         if keys.iter().any(|key| key.is_empty() || key.len() > key_max) {
             return false;
@@ -78,11 +81,26 @@ impl Reader {
         true
     }
 
-    fn begin_immediate(&mut self, started_ns: u64, is_multi_get: bool) {
+    /// As [`Reader::look_for`]: a page of a range.
+    pub(crate) fn look_for_page(&mut self, started_ns: u64, scan: &Scan<'_>) -> Option<ScanPage> {
+        self.begin_immediate(started_ns, SearchKind::Scan);
+        let key_max = self.context.regions.key_max();
+        let is_searchable = |key: &[u8]| !key.is_empty() && key.len() <= key_max;
+        if ![scan.start, scan.end].iter().filter_map(Bound::key).all(is_searchable) {
+            return None;
+        }
+        let Reader { context, immediate, .. } = self;
+        let PageInPlace { page, ns_max } = context.page_in_place(scan, &mut immediate.needs)?;
+        if !planted(Mutant::ImmediateUntimed) {
+            immediate.ns_max = ns_max;
+        }
+        Some(page)
+    }
+
+    fn begin_immediate(&mut self, started_ns: u64, kind: SearchKind) {
         let immediate = &mut self.immediate;
         immediate.needs.clear();
-        (immediate.started_ns, immediate.ns_max) = (started_ns, u64::MAX);
-        immediate.is_multi_get = is_multi_get;
+        (immediate.kind, immediate.started_ns, immediate.ns_max) = (kind, started_ns, u64::MAX);
     }
 
     /// Takes what a leaf has answered, with the extent that it names, and up to which CSN that depends on the
@@ -145,7 +163,7 @@ impl Reader {
     /// Whether what was looked for last may be returned, by a time that was read after it. If not, nothing of
     /// it is counted: it is submitted.
     pub(crate) fn is_valid_at(&mut self, now_ns: u64) -> bool {
-        let ImmediateGet { started_ns, ns_max, ref needs, is_multi_get } = self.immediate;
+        let ImmediateRead { kind, started_ns, ns_max, ref needs } = self.immediate;
         let taken_ns = now_ns.saturating_sub(started_ns);
         if self.verdict(taken_ns, ns_max, needs, now_ns) != Validation::Answer {
             return false;
@@ -155,7 +173,6 @@ impl Reader {
         let Some((pair, _)) = first else { return true };
         self.context.count(pair, |counts| &mut counts.one_sided);
         if let Some(selectors) = &mut self.selectors {
-            let kind = if is_multi_get { SearchKind::MultiGet } else { SearchKind::Point };
             let link = self.context.regions.pair(pair).link;
             selectors.on_sample(link, now_ns, Sample::InPlace { kind, latency_ns: taken_ns.max(1) });
         }

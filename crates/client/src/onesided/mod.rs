@@ -57,6 +57,7 @@ use cell_protocol::{RegionsReply, ReplyHeader, ToldRead};
 
 pub(crate) use batch_queue::BatchedRead;
 pub use counter::{COUNTERS, OneSidedCounters};
+pub(crate) use page::range_of;
 pub use selectors::SelectorReport;
 
 use crate::link_id::{LinkId, LinkSet};
@@ -71,7 +72,7 @@ use reads::ReadOwner;
 use regions::Reported;
 use selectors::{Selectors, kind_of_read};
 use trust::Trust;
-use verdict::ImmediateGet;
+use verdict::ImmediateRead;
 use walk::Walk;
 use worker::{RegistrationState, Worker};
 
@@ -112,7 +113,7 @@ pub(crate) struct Reader {
     /// Whether it does decide, or all go one way for now.
     search: Search,
     router_walk: Walk,
-    immediate: ImmediateGet,
+    immediate: ImmediateRead,
     batch: BatchQueue,
 }
 
@@ -124,7 +125,7 @@ impl Reader {
             selectors: chooses.then(|| Selectors::new(options.selector.clone(), seed)),
             search: options.search,
             router_walk: Walk::default(),
-            immediate: ImmediateGet::default(),
+            immediate: ImmediateRead::default(),
             batch: BatchQueue::default(),
             context: ReadContext::new(options, seed),
             operations: Vec::new(),

@@ -156,7 +156,7 @@ impl PagePlan {
 }
 
 /// The range of a scan.
-fn range_of<'a>(scan: &Scan<'a>) -> KeyRange<'a> {
+pub(crate) fn range_of<'a>(scan: &Scan<'a>) -> KeyRange<'a> {
     let bound = |bound: cell_protocol::Bound<'a>| match bound {
         cell_protocol::Bound::Unbounded => Bound::Unbounded,
         cell_protocol::Bound::Included(key) => Bound::Included(key),

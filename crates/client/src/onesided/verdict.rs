@@ -1,5 +1,6 @@
 //! What is to be done with what was read, and what that rests on.
 
+use cell_selector::SearchKind;
 use cell_terms::Csn;
 
 use super::place::PairAt;
@@ -17,13 +18,19 @@ pub(super) enum Validation {
     NotTrusted,
 }
 
-/// What the gets depend on that are being answered.
-#[derive(Debug, Default)]
-pub(super) struct ImmediateGet {
+/// What the read depends on that is being answered before its call returns.
+#[derive(Debug)]
+pub(super) struct ImmediateRead {
+    pub(super) kind: SearchKind,
     pub(super) started_ns: u64,
     pub(super) ns_max: u64,
     pub(super) needs: Vec<(PairAt, Csn)>,
-    pub(super) is_multi_get: bool,
+}
+
+impl Default for ImmediateRead {
+    fn default() -> ImmediateRead {
+        ImmediateRead { kind: SearchKind::Point, started_ns: 0, ns_max: 0, needs: Vec::new() }
+    }
 }
 
 /// Adds that an answer depends on a pair's writes up to a CSN.

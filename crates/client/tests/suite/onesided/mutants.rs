@@ -6,7 +6,7 @@ use cell_client::mutant as own;
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::onesided::{astray, batched, dropped, ended, in_place, left, nodes, rules, stopped};
+use crate::onesided::{astray, batched, dropped, ended, in_place, left, nodes, rules, scans, stopped};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
@@ -42,6 +42,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         for mutant in [Mutant::WatermarkUnchecked, Mutant::ClockUnchecked, Mutant::TrustUnchecked] {
             plant(Some(mutant));
             assert!(!passes(in_place::what_is_not_believed_is_not_answered_at_once), "{}", mutant.name());
+            assert!(!passes(scans::page_that_is_not_believed_is_not_answered_at_once), "{}", mutant.name());
         }
         for mutant in [Mutant::WatermarkUnchecked, Mutant::TrustUnchecked] {
             plant(Some(mutant));
@@ -58,7 +59,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(test), "{mutant:?} was not caught");
             tree::plant(None);
         }
-        let twins: [(own::Mutant, fn()); 13] = [
+        let twins: [(own::Mutant, fn()); 14] = [
             (
                 own::Mutant::EndedUnnumbered,
                 dropped::slot_of_a_scan_dropped_after_its_end_has_the_next_operation_alone,
@@ -70,6 +71,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             (own::Mutant::MultiGetUntimed, ended::multi_get_in_place_that_took_too_long_is_thrown_away),
             (own::Mutant::ScanUntimed, ended::scan_in_place_that_took_too_long_is_thrown_away),
             (own::Mutant::ImmediateUntimed, in_place::what_is_not_believed_is_not_answered_at_once),
+            (own::Mutant::ImmediateUntimed, scans::page_that_is_not_believed_is_not_answered_at_once),
             (
                 own::Mutant::InPlaceUntimed,
                 nodes::search_in_place_takes_no_longer_than_each_node_on_its_way_permits,

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use crate::onesided::answers::{filled, key, routed_owner, value};
 use crate::onesided::in_place::mapped;
-use crate::onesided::read_harness::{ReadHarness, options};
+use crate::onesided::owner::Owner;
+use crate::onesided::read_harness::{MS, OPERATION_MS_MAX, ReadHarness, options};
 
 /// Two clients of two owners with the same entries; the first one has mapped its owner's regions.
 fn both() -> [ReadHarness; 2] {
@@ -85,6 +86,64 @@ fn page_names_a_value_that_does_not_fit_it() {
     for reverse in [false, true] {
         compare(&mut harnesses, Scan { reverse, ..Scan::default() });
     }
+}
+
+/// A page that is answered before the call returns; none if it is to be submitted.
+fn page_at_once(harness: &mut ReadHarness, scan: &Scan<'_>) -> Option<ScanPage> {
+    let began_ns = harness.clock();
+    let page = harness.core.look_for_page(began_ns, scan).ok()?;
+    let by_ns = harness.clock();
+    harness.core.is_valid_at(by_ns).then_some(page)
+}
+
+#[test]
+fn pages_are_answered_at_once_as_those_that_are_submitted() {
+    let mut harness = filled(mapped(options(), routed_owner()), 300);
+    let (low, high) = (key(80), key(220));
+    let range = Scan { start: Bound::Excluded(&low), end: Bound::Excluded(&high), ..Scan::default() };
+    for reverse in [false, true] {
+        for limit_entries in [0, 1, 50] {
+            let scan = Scan { reverse, limit_entries, ..range };
+            let before = harness.counters();
+            let at_once = page_at_once(&mut harness, &scan);
+            let after = harness.counters();
+            assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0), "{scan:?}");
+            assert_eq!((after.started - before.started, after.done - before.done), (1, 1), "{scan:?}");
+            assert_eq!(at_once, Some(page(&mut harness, scan)), "{scan:?}");
+        }
+    }
+    for impossible in [&b""[..], &[b'k'; 1_000]] {
+        let scan = Scan { end: Bound::Included(impossible), ..range };
+        assert_eq!(page_at_once(&mut harness, &scan), None, "the server knows what to say");
+    }
+}
+
+/// Clock, watermark and trust hold for a page that is answered at once.
+pub(crate) fn page_that_is_not_believed_is_not_answered_at_once() {
+    let (mut harness, scan) = (mapped(options(), Owner::new(false)), Scan::default());
+    assert!(page_at_once(&mut harness, &scan).is_some());
+    // Too long between the clock before the loads and the one after them.
+    harness.stop_ns = OPERATION_MS_MAX * MS;
+    let before = harness.counters();
+    assert_eq!(page_at_once(&mut harness, &scan), None, "memory may have been used again meanwhile");
+    assert_eq!(harness.counters(), before, "it is counted when it is submitted");
+    // Written or removed, and not durable yet.
+    harness.owner.put_unseen(&key(1), b"newer");
+    assert_eq!(page_at_once(&mut harness, &scan), None);
+    harness.owner.raise();
+    assert!(page_at_once(&mut harness, &scan).is_some());
+    harness.owner.delete_unseen(&key(2));
+    assert_eq!(page_at_once(&mut harness, &scan), None);
+    harness.owner.raise();
+    assert!(page_at_once(&mut harness, &scan).is_some());
+    // Nobody has said for long that the lease holds.
+    harness.now_ns += 60_000 * MS;
+    assert_eq!(page_at_once(&mut harness, &scan), None);
+}
+
+#[test]
+fn page_at_once_keeps_to_clock_watermark_and_trust() {
+    page_that_is_not_believed_is_not_answered_at_once();
 }
 
 fn bound(number: Option<u32>, keys: &[Vec<u8>]) -> Bound<'_> {
