@@ -16,6 +16,8 @@ cell_terms::mutants! {
     EndedWatermarkRead: "ended-watermark-read",
     /// A search in place goes by the time that the last owner permits alone.
     InPlaceUntimed: "in-place-untimed",
+    /// A header that was read in place is believed though its leaf has changed meanwhile.
+    HeaderUnsettled: "header-unsettled",
     /// A scan in place may take any time.
     ScanUntimed: "scan-untimed",
     /// A multi-get in place may take any time.

@@ -30,7 +30,7 @@ use cell_terms::Words;
 
 pub use checksum::checksum;
 pub use codec::{EncodedExtent, ExtentEncoder, ExtentHeader, ExtentView};
-pub use reader::ExtentReader;
+pub use reader::{ExtentReader, read_header};
 pub use shape::{
     EXTENT_BYTES_MAX, ExtentShape, GRANULE_BYTES, HEADER_BYTES_MAX, HEADER_BYTES_MIN, VALUE_BYTES_MAX,
 };
@@ -51,8 +51,20 @@ pub fn store(region: &mut RegionWriter, offset: ExtentOffset, encoded: &[u8]) {
 /// Asks for an extent's first cache lines; a hint.
 #[inline]
 pub fn prefetch(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
+    prefetch_bytes(region, offset, shape.stored_bytes());
+}
+
+/// Asks for the cache lines of an extent's header; a hint.
+#[inline]
+pub fn prefetch_header(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
+    prefetch_bytes(region, offset, shape.header_bytes());
+}
+
+/// Asks for the first cache lines of so many bytes, whole words.
+#[inline]
+fn prefetch_bytes(region: &Region, offset: ExtentOffset, bytes: u32) {
     let first = index(byte_offset(offset) / 8);
-    let last = first + index(shape.stored_bytes().into()) / 8 - 1;
+    let last = first + index(bytes.into()) / 8 - 1;
     let (first, last) = (first / WORDS_PER_LINE, last / WORDS_PER_LINE);
     for line in first..=last.min(first + PREFETCH_LINES - 1) {
         region.prefetch(line * WORDS_PER_LINE);

@@ -242,6 +242,8 @@ fn extent_round_trip_through_a_region() {
         let place = ExtentOffset(4096 / 16);
         extent::store(&mut writer, place, encoded.bytes);
         extent::prefetch(&region, place, encoded.shape);
+        extent::prefetch_header(&region, place, encoded.shape);
+        assert_eq!(extent::read_header(&region, place, encoded.shape), Ok(header));
         let view = reader.read(&region, place, encoded.shape, encoded.checksum).unwrap();
         assert_eq!((view.header, view.value), (header, &value[..]));
         assert_eq!(view.header.version(PairId(1)).csn, Csn(9));
@@ -260,6 +262,7 @@ fn extent_round_trip_through_a_region() {
     for place in [u32::MAX, (16 << 20) / 16, ((16 << 20) - 112) / 16] {
         let outside = reader.read(&region, ExtentOffset(place), shape, 0).unwrap_err();
         assert!(matches!(outside, ExtentError::OutOfRange { .. }), "{outside}");
+        assert!(extent::read_header(&region, ExtentOffset(place), shape).is_err());
         assert!(reader.read_value(&region, ExtentOffset(place), 100, 0).is_err());
     }
 }

@@ -86,7 +86,7 @@ pub use range::{KeyRange, ScanDirection};
 pub use role::MeganodeRole;
 pub use search::{Meganode, RETRY_COUNT_MAX, ReadError, SearchResult};
 pub use slot::SlotAllocator;
-pub use snapshot::LeafSnapshot;
+pub use snapshot::{LeafSnapshot, LeafVersion};
 pub use state::TreeNodeState;
 pub use survey::{NodeShape, PathStep};
 pub use validate::{LevelStats, StructureViolation, TreeStats};

@@ -15,7 +15,7 @@ use crate::geometry::NodeIndex;
 use crate::layout::kind_of;
 use crate::probe::Probe;
 use crate::search::{Meganode, ReadError, sized};
-use crate::snapshot::LeafSnapshot;
+use crate::snapshot::{LeafSnapshot, LeafVersion};
 use crate::view::{Header, View};
 
 /// Where a descent goes.
@@ -119,6 +119,15 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
         owner.low = bound;
         outcome.map(|()| true)
+    }
+
+    /// Whether a leaf of this meganode is what it was when a snapshot was taken of it, now that all that was
+    /// loaded before this call is loaded: what it leads to was its own all the while, because nothing is used
+    /// again before the leaf that led to it has changed.
+    #[must_use]
+    pub fn is_unchanged(&self, leaf: LeafVersion) -> bool {
+        let is_there = leaf.node.get() < self.nodes;
+        is_there && sized!(self.geometry, B => self.view::<B>(leaf.node).is_still(leaf.version))
     }
 
     /// Asks for the cache lines of a leaf's right neighbour, for a scan that will want it soon.
@@ -273,5 +282,38 @@ fn route<W: Words + ?Sized, const B: usize>(
         // A bound that does not share the prefix is the high fence, or above all keys of the node.
         Target::Below(bound) if !view.begins_with_prefix(header.prefix, bound) => last,
         Target::Below(bound) => view.route_below(header, bound, bound.window(header.prefix)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex};
+
+    use super::*;
+    use crate::{Change, Geometry, LeafEntry, Slot, apply, empty_root};
+
+    const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(0) };
+
+    fn put(words: &mut [u64], geometry: Geometry, key: &[u8], number: u32) {
+        let entry = LeafEntry { offset: ExtentOffset(number), value_len: 1, crc: 7 };
+        let put = Change::Put { node: NodeIndex::ROOT, key, entry };
+        apply(words, geometry, SLOT, &put, Csn(number.into()));
+    }
+
+    #[test]
+    fn leaf_is_unchanged_until_it_changes_in_whatever_entry() {
+        let geometry = Geometry::new(512, 4096, 0).unwrap();
+        let (mut words, mut leaf) = (vec![0; 512], LeafSnapshot::new());
+        words[..64].copy_from_slice(&empty_root(geometry));
+        for (number, key) in (1..).zip([b"apple", b"apple", b"berry"]) {
+            put(&mut words, geometry, key, number);
+            let meganode = Meganode::new(&words[..], geometry, SLOT);
+            assert!(number == 1 || !meganode.is_unchanged(leaf.version()), "{key:?}");
+            meganode.leaf(key, &mut leaf).unwrap();
+            assert!(meganode.is_unchanged(leaf.version()), "{key:?}");
+        }
+        words[0] |= 1;
+        let meganode = Meganode::new(&words[..], geometry, SLOT);
+        assert!(!meganode.is_unchanged(leaf.version()), "a writer is at work");
     }
 }

@@ -42,6 +42,13 @@ pub struct LeafSnapshot {
     pub(crate) next: Content,
 }
 
+/// Which leaf a snapshot was taken of, and as of which of its changes: see [`crate::Meganode::is_unchanged`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafVersion {
+    pub(crate) node: NodeIndex,
+    pub(crate) version: u64,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     words: Copied,
@@ -55,6 +62,7 @@ pub(crate) struct Content {
     pub(crate) is_last: bool,
     pub(crate) right: Pointer,
     node: NodeIndex,
+    version: u64,
     csn_changed: Csn,
     csn_removed: Csn,
     /// All keys, once somebody asked for one in place.
@@ -202,6 +210,12 @@ impl LeafSnapshot {
         self.now.node
     }
 
+    /// Which leaf it is of, and as of which of its changes.
+    #[must_use]
+    pub fn version(&self) -> LeafVersion {
+        LeafVersion { node: self.now.node, version: self.now.version }
+    }
+
     /// CSN of the leaf's last change.
     #[must_use]
     pub fn csn_changed(&self) -> Csn {
@@ -271,6 +285,8 @@ impl Content {
             view.copy(range.start, &mut self.words.0[range]);
         }
         (self.node_bytes, self.header, self.node) = (B, *header, node);
+        // Still the one that was seen before, or what was read since is thrown away.
+        self.version = view.word(0);
         (self.from, self.to) = (0, header.count);
         self.right = view.right();
         self.csn_changed = view.csn_changed();

@@ -222,12 +222,15 @@ impl Regions {
         Some(MappedMeganode { place, mapped, meganode, ns_max: pair.operation_ns_max.min(ns_max) })
     }
 
-    /// Asks for the value of a page's entry, if it goes into the page and is mapped; a hint.
+    /// Asks for what a page needs of an entry's extent, if that is mapped: its header, or all of it; a hint.
     #[inline]
-    pub(crate) fn ask_for_value(&self, at: PairAt, planned: &PageEntry) {
-        let Some(mapped) = self.pair(at).mapped.as_ref().filter(|_| planned.inline) else { return };
-        if let Some(shape) = ExtentShape::from_bits(planned.entry.value_len) {
-            extent::prefetch(mapped.extent.region(), planned.entry.offset, shape);
+    pub(crate) fn ask_for_extent(&self, at: PairAt, planned: &PageEntry) {
+        let Some(mapped) = &self.pair(at).mapped else { return };
+        let (region, offset) = (mapped.extent.region(), planned.entry.offset);
+        match ExtentShape::from_bits(planned.entry.value_len) {
+            Some(shape) if planned.inline => extent::prefetch(region, offset, shape),
+            Some(shape) => extent::prefetch_header(region, offset, shape),
+            None => {}
         }
     }
 

@@ -2,20 +2,28 @@
 //! copied once to where it stays in the page that the caller gets.
 //!
 //! Each leaf is of one moment, and the next one begins where it ended. An extent is its leaf's by the
-//! checksum that the leaf has for it. Whether the registrations lasted is asked once, of each pair whose
-//! leaves were looked at, after the last load of all. Whatever is not so ends the attempt, and the page is
-//! left to reads, which try again and give up. What was found is validated like what reads brought: clock,
-//! watermark, trust.
+//! checksum that the leaf has for it. A header that was read alone, of a page of keys or of a value that does
+//! not fit the page, has none:
+//!
+//! 1. the leaf says: this key's entry is at this place;
+//! 2. the header at the place is read;
+//! 3. the leaf has not changed since 1. A place is given away only after its leaf was changed, so the header
+//!    was the entry's.
+//!
+//! Whether the registrations lasted is asked once, of each pair whose leaves were looked at, after the last
+//! load of all. Whatever is not so ends the attempt, and the page is left to reads, which try again and give
+//! up. What was found is validated like what reads brought: clock, watermark, trust.
 
-use cell_memory::extent::{ExtentReader, ExtentShape};
+use cell_memory::Region;
+use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape, read_header};
 use cell_protocol::{Bound, Scan};
 use cell_terms::Csn;
-use cell_tree::{LeafSnapshot, ReadError};
+use cell_tree::{LeafSnapshot, LeafVersion, ReadError};
 
 use super::leaf_in_place::LeafInPlace;
 use super::mapping::MappedPair;
-use super::page::{PagePlan, PageProgress};
-use super::place::PairAt;
+use super::page::{PageEntry, PagePlan, PageProgress};
+use super::place::{MeganodePlace, PairAt};
 use super::regions::Regions;
 use super::verdict::depend_on;
 use crate::mutant::{Mutant, planted};
@@ -38,7 +46,8 @@ pub(super) struct PageInPlace {
 /// A leaf whose entries are in the page.
 #[derive(Clone, Copy, Debug)]
 struct ScannedLeaf {
-    pair: PairAt,
+    place: MeganodePlace,
+    seen: LeafVersion,
     /// The first of the page's entries that is not of this leaf or of one before it.
     end: usize,
 }
@@ -47,6 +56,7 @@ struct ScannedLeaf {
 #[derive(Debug, Default)]
 pub(super) struct PageReader {
     plan: PagePlan,
+    keys_only: bool,
     leaf: LeafSnapshot,
     leaves: Vec<ScannedLeaf>,
     /// Where the last page's scan came to a meganode, in this order.
@@ -63,9 +73,6 @@ impl PageReader {
         (regions, extents): (&mut Regions, &mut ExtentReader),
         needs: &mut Vec<(PairAt, Csn)>,
     ) -> Option<PageInPlace> {
-        if scan.keys_only {
-            return None; // headers have no checksum
-        }
         needs.clear();
         let ns_max = self.plan(scan, entries_max, regions, needs)?;
         let page = self.fill(regions, extents, needs)?;
@@ -81,8 +88,9 @@ impl PageReader {
         regions: &mut Regions,
         needs: &mut Vec<(PairAt, Csn)>,
     ) -> Option<u64> {
-        let PageReader { plan, leaf, leaves, meganodes } = self;
+        let PageReader { plan, keys_only, leaf, leaves, meganodes } = self;
         plan.begin(scan, entries_max);
+        *keys_only = scan.keys_only;
         leaves.clear();
         meganodes.clear();
         let mut here = regions.leaf_in_place(plan.aim(scan), leaf)?;
@@ -97,9 +105,10 @@ impl PageReader {
                 meganode.prefetch_after(leaf);
             }
             let before = plan.entries.len();
-            let progress = plan.take(scan, leaf, &part, |planned| regions.ask_for_value(pair, planned));
+            let progress = plan.take(scan, leaf, &part, |planned| regions.ask_for_extent(pair, planned));
             if plan.entries.len() > before {
-                leaves.push(ScannedLeaf { pair, end: plan.entries.len() });
+                let (place, seen) = (here.place, leaf.version());
+                leaves.push(ScannedLeaf { place, seen, end: plan.entries.len() });
             }
             if progress == PageProgress::Complete {
                 return Some(ns_max);
@@ -132,20 +141,19 @@ impl PageReader {
         let mut page = ScanPage::over(bytes, plan.entries.len());
         let mut first = 0;
         for leaf in leaves {
-            let pair = regions.pair(leaf.pair);
+            let pair = regions.pair(leaf.place.at);
             let (region, id) = (pair.mapped.as_ref()?.extent.region(), pair.row.pair);
-            let mut csn = Csn::ZERO;
+            let (mut csn, mut has_headers) = (Csn::ZERO, false);
             for planned in &plan.entries[first..leaf.end] {
-                let entry = planned.entry;
-                let shape = ExtentShape::from_bits(entry.value_len).filter(|_| planned.inline)?;
-                let begin = page.bytes_mut().len();
-                let read = extents.append(region, entry.offset, shape, entry.crc, page.bytes_mut());
-                let header = read.ok()?;
+                let (header, value) = self.take(planned, region, extents, &mut page)?;
                 csn = csn.max(header.csn);
-                let value = KeptEntryValue::Inline(begin..page.bytes_mut().len());
+                has_headers |= !planned.inline;
                 page.push_kept(planned.key_range(), header.version(id), value);
             }
-            depend_on(needs, leaf.pair, csn);
+            if has_headers && !is_settled(leaf, regions) {
+                return None;
+            }
+            depend_on(needs, leaf.place.at, csn);
             first = leaf.end;
         }
         let lasts = |(pair, _): &(PairAt, Csn)| {
@@ -156,6 +164,38 @@ impl PageReader {
         }
         Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
     }
+
+    /// Copies an entry's value to the page, or reads its header alone if it does not go there.
+    #[inline]
+    fn take(
+        &self,
+        planned: &PageEntry,
+        region: &Region,
+        extents: &mut ExtentReader,
+        page: &mut ScanPage,
+    ) -> Option<(ExtentHeader, KeptEntryValue)> {
+        let entry = planned.entry;
+        let shape = ExtentShape::from_bits(entry.value_len)?;
+        if planned.inline {
+            let begin = page.bytes_mut().len();
+            let header = extents.append(region, entry.offset, shape, entry.crc, page.bytes_mut()).ok()?;
+            return Some((header, KeptEntryValue::Inline(begin..page.bytes_mut().len())));
+        }
+        let header = read_header(region, entry.offset, shape).ok()?;
+        let value_len = shape.value_bytes();
+        let value = if self.keys_only {
+            KeptEntryValue::Omitted { value_len }
+        } else {
+            KeptEntryValue::Large { value_len }
+        };
+        Some((header, value))
+    }
+}
+
+/// Whether the headers to which a leaf has led were those of its entries, all of them being read.
+fn is_settled(leaf: &ScannedLeaf, regions: &Regions) -> bool {
+    let found = regions.meganode_at(leaf.place, u64::MAX);
+    found.is_some_and(|found| found.meganode.is_unchanged(leaf.seen)) || planted(Mutant::HeaderUnsettled)
 }
 
 #[cfg(test)]
@@ -300,6 +340,62 @@ mod tests {
         memory.plan(&Scan::default()).unwrap();
         let page = memory.fill().unwrap();
         assert_eq!(entries(&page)[2], ("c".to_owned(), "value of its own".to_owned()));
+    }
+
+    /// The version that each key of a page has.
+    fn csns(page: &ScanPage) -> Vec<Csn> {
+        page.iter().map(|entry| entry.version.csn).collect()
+    }
+
+    /// An entry moves between the look at its leaf and that at its header, and its place is used again at
+    /// once, by an extent of the same form.
+    fn header_of_another_entry_is_not_believed() {
+        for scan in [Scan { keys_only: true, ..Scan::default() }, Scan::default()] {
+            let mut memory = Memory::filled();
+            let long = vec![7; 70_000];
+            let (key, value) = if scan.keys_only { (b"c", &b"value 2"[..]) } else { (b"e", &long[..]) };
+            memory.put(key, 100, value);
+            memory.plan(&scan).unwrap();
+            memory.put(key, 600, value);
+            let moved = Csn(memory.csn);
+            memory.store(100, value);
+            assert!(memory.fill().is_none_or(|page| !csns(&page).contains(&Csn(memory.csn))));
+            memory.plan(&scan).unwrap();
+            assert!(csns(&memory.fill().unwrap()).contains(&moved));
+        }
+    }
+
+    #[test]
+    fn header_is_its_entrys_while_the_leaf_does_not_change() {
+        header_of_another_entry_is_not_believed();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_header_unsettled_is_caught() {
+        use crate::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::HeaderUnsettled));
+            let passed = std::panic::catch_unwind(header_of_another_entry_is_not_believed).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-client's pages in place", Mutant::HeaderUnsettled.name());
+        });
+    }
+
+    #[test]
+    fn page_of_keys_tells_versions_and_lengths_and_reads_headers_alone() {
+        let mut memory = Memory::filled();
+        memory.put(b"e", 100, &[7; 70_000]);
+        memory.plan(&Scan { keys_only: true, ..Scan::default() }).unwrap();
+        let page = memory.fill().unwrap();
+        let lengths: Vec<String> = entries(&page).into_iter().map(|(_, len)| len).collect();
+        assert_eq!(lengths, ["7", "7", "7", "7", "70000"]);
+        assert_eq!(csns(&page), [1, 2, 3, 4, 5].map(Csn));
+        memory.plan(&Scan::default()).unwrap();
+        let page = memory.fill().unwrap();
+        let last = page.iter().last().unwrap();
+        assert_eq!((last.key, last.value), (&b"e"[..], EntryValue::Large { value_len: 70_000 }));
     }
 
     /// What a leaf said is returned, or nothing: one that changes behind the scan takes nothing along.

@@ -5,7 +5,7 @@ use cell_terms::{Csn, Epoch, ExtentOffset, Words};
 use super::checksum;
 use super::codec::{ExtentHeader, ExtentView};
 use super::shape::ExtentShape;
-use super::{HEADER_BYTES_MIN, VALUE_BYTES_MAX, byte_offset};
+use super::{HEADER_BYTES_MAX, HEADER_BYTES_MIN, VALUE_BYTES_MAX, byte_offset};
 use crate::error::ExtentError;
 use crate::region::Region;
 use crate::width::{high, index, low};
@@ -125,6 +125,25 @@ impl ExtentReader {
         region.read_bytes(begin, &mut self.extent);
         Ok(checksum(&self.extent))
     }
+}
+
+/// Reads an extent's header alone. No checksum covers it: its reader must know otherwise that the extent was
+/// its leaf's while it was read.
+///
+/// # Errors
+/// [`ExtentError::OutOfRange`] for a place that cannot be, [`ExtentError::Malformed`] for a header of another
+/// shape.
+pub fn read_header(
+    region: &Region,
+    offset: ExtentOffset,
+    shape: ExtentShape,
+) -> Result<ExtentHeader, ExtentError> {
+    let begin = place(region, offset, shape)?;
+    let mut bytes = [0; HEADER_BYTES_MAX as usize];
+    let header = &mut bytes[..index(shape.header_bytes().into())];
+    region.read_bytes(begin, header);
+    let malformed = ExtentError::Malformed { shape: shape.bits(), found: header.len() };
+    ExtentHeader::decode(shape, header).ok_or(malformed)
 }
 
 /// Where an extent begins, if it is inside the region.

@@ -26,7 +26,7 @@ impl ReadOperation {
         if let Some(right) = right.filter(|_| part.goes_on) {
             context.regions.ask_for_node(right);
         }
-        let ask = |planned: &PageEntry| context.regions.ask_for_value(at.pair, planned);
+        let ask = |planned: &PageEntry| context.regions.ask_for_extent(at.pair, planned);
         let progress = self.page.take(&scan, &self.leaf, &part, ask);
         let next = right.filter(|_| progress == PageProgress::NextLeaf);
         if self.page.entries.len() > first {

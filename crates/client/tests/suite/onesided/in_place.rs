@@ -279,6 +279,7 @@ fn scans_are_answered_in_place_as_the_model_has_them() {
             assert!(after.in_place > before.in_place, "{scan:?}");
             let keys = Scan { keys_only: true, ..scan };
             assert_eq!(scan_all(&mut harness, keys), model(&harness, &keys), "{keys:?}");
+            assert_eq!(harness.counters().reads, after.reads, "{keys:?}");
         }
     }
     assert!(harness.asked.is_empty(), "the server was asked {:?}", harness.asked);

@@ -59,8 +59,10 @@ fn pages_end_where_they_would_by_reads() {
     for reverse in [false, true] {
         let all = Scan { reverse, ..Scan::default() };
         let part = Scan { start: Bound::Excluded(&low), end: Bound::Included(&high), ..all };
-        assert_eq!(compare(&mut harnesses, all), (1, 210));
-        assert_eq!(compare(&mut harnesses, part), (1, 145));
+        for keys_only in [false, true] {
+            assert_eq!(compare(&mut harnesses, Scan { keys_only, ..all }), (1, 210));
+            assert_eq!(compare(&mut harnesses, Scan { keys_only, ..part }), (1, 145));
+        }
         for limit_entries in [1, 7, 50, 145] {
             let pages = 145_u32.div_ceil(limit_entries) as usize;
             assert_eq!(compare(&mut harnesses, Scan { limit_entries, ..part }), (pages, 145));
@@ -83,9 +85,12 @@ fn page_names_a_value_that_does_not_fit_it() {
         harness.owner.put(&key(5), &vec![b'v'; 70_000]);
         harness.owner.put(&key(6), &vec![b'w'; 30_000]);
     }
+    let before = harnesses[0].counters();
     for reverse in [false, true] {
-        compare(&mut harnesses, Scan { reverse, ..Scan::default() });
+        assert_eq!(compare(&mut harnesses, Scan { reverse, ..Scan::default() }), (1, 20));
     }
+    let after = harnesses[0].counters();
+    assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (2, 0));
 }
 
 /// A page that is answered before the call returns; none if it is to be submitted.
@@ -102,8 +107,8 @@ fn pages_are_answered_at_once_as_those_that_are_submitted() {
     let (low, high) = (key(80), key(220));
     let range = Scan { start: Bound::Excluded(&low), end: Bound::Excluded(&high), ..Scan::default() };
     for reverse in [false, true] {
-        for limit_entries in [0, 1, 50] {
-            let scan = Scan { reverse, limit_entries, ..range };
+        for (limit_entries, keys_only) in [(0, false), (1, false), (50, false), (0, true), (7, true)] {
+            let scan = Scan { reverse, limit_entries, keys_only, ..range };
             let before = harness.counters();
             let at_once = page_at_once(&mut harness, &scan);
             let after = harness.counters();
