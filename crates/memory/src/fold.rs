@@ -136,13 +136,25 @@ mod x86 {
     use super::{Block, BlockSink, Message, QUOTIENT, REDUCE, halves, power_of_x};
 
     /// From so many whole blocks on four are folded side by side: each fold waits six cycles for the one
-    /// before.
+    /// before. Fewer are multiplied each by its own factors, and wait for none.
     const LONG_BLOCKS: usize = 7;
 
     /// What the halves of a block are multiplied with to be added to the one `bytes` later.
     const fn factors(bytes: u32) -> [u64; 2] {
         [power_of_x(8 * bytes + 63), power_of_x(8 * bytes - 1)]
     }
+
+    /// What brings a block so many blocks on; the first, which is none, has no use.
+    const BY_BLOCKS: [[u64; 2]; LONG_BLOCKS] = {
+        let (mut by, mut bytes) = ([[0; 2]; LONG_BLOCKS], 0);
+        let mut blocks = 1;
+        while blocks < LONG_BLOCKS {
+            bytes += 16;
+            by[blocks] = factors(bytes);
+            blocks += 1;
+        }
+        by
+    };
 
     const BY_16: [u64; 2] = factors(16);
     const BY_32: [u64; 2] = factors(32);
@@ -217,8 +229,13 @@ mod x86 {
             folded = fold(folded, BY_48, fold(side[0], BY_32, fold(side[1], BY_16, side[2])));
             (whole, to) = (rest, rest_to);
         }
-        for (block, to) in whole.iter().zip(to) {
-            folded = fold(folded, BY_16, pass(block, to));
+        if let ([before @ .., last], [before_to @ .., last_to]) = (whole, to) {
+            folded = fold(folded, BY_BLOCKS[before.len() + 1], vector([0, 0]));
+            let factors = BY_BLOCKS[1..=before.len()].iter().rev();
+            for ((block, to), factors) in before.iter().zip(before_to).zip(factors) {
+                folded = fold(pass(block, to), *factors, folded);
+            }
+            folded = _mm_xor_si128(folded, pass(last, last_to));
         }
         let (rest, rest_len) = message.rest;
         if rest_len > 0 {
