@@ -28,21 +28,29 @@ pub struct ScanEnd {
 pub struct LeafItem<'l> {
     leaf: &'l LeafSnapshot,
     at: usize,
+    entry: LeafEntry,
+    key_len: usize,
 }
 
-impl LeafItem<'_> {
+impl<'l> LeafItem<'l> {
+    #[inline]
+    fn new(leaf: &'l LeafSnapshot, at: usize) -> LeafItem<'l> {
+        let (entry, key_len) = leaf.entry_and_key_len(at);
+        LeafItem { leaf, at, entry, key_len }
+    }
+
     /// What the leaf says of the key's value.
     #[must_use]
     #[inline]
     pub fn entry(&self) -> LeafEntry {
-        self.leaf.entry(self.at)
+        self.entry
     }
 
     /// Length of the key in bytes.
     #[must_use]
     #[inline]
     pub fn key_len(&self) -> usize {
-        self.leaf.key_len(self.at)
+        self.key_len
     }
 
     /// Appends the key to `out`.
@@ -177,7 +185,7 @@ impl<O: MemoryObserver> Pair<O> {
                 ScanDirection::Forward => inside.next(),
                 ScanDirection::Backward => inside.next_back(),
             } {
-                match each(LeafItem { leaf: walk.leaf, at })? {
+                match each(LeafItem::new(walk.leaf, at))? {
                     Some(_) if planted(Mutant::ScanHitNotHeld) => {}
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),

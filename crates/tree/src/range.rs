@@ -89,12 +89,15 @@ impl<'a> KeyRange<'a> {
             let (at, present) = leaf.find(key);
             at + usize::from(present)
         };
+        // A scan that goes on begins where its leaf does, or ends there.
         let from = match self.start {
+            Bound::Included(key) if *key == *leaf.low() => 0,
             Bound::Included(key) => before(key),
             Bound::Excluded(key) => upto(key),
             Bound::Unbounded => 0,
         };
         let to = match self.end {
+            Bound::Excluded(key) if leaf.high() == Some(key) => leaf.len(),
             Bound::Included(key) => upto(key),
             Bound::Excluded(key) => before(key),
             Bound::Unbounded => leaf.len(),
@@ -110,6 +113,52 @@ impl<'a> KeyRange<'a> {
             ScanDirection::Forward => leaf.high().filter(|high| !self.is_past_end(high)),
             ScanDirection::Backward => {
                 Some(leaf.low()).filter(|low| !low.is_empty() && self.begins_below(low))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeBounds;
+
+    use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, SlotIndex};
+
+    use super::*;
+    use crate::{BulkFrame, Change, Geometry, LeafEntry, Meganode, Slot, SlotAllocator, apply, bulk_build};
+
+    /// A leaf of the keys from `b` on and below `e`.
+    fn leaf(keys: &[&'static str]) -> LeafSnapshot {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let slot = Slot { region: RegionId(2), index: SlotIndex(0) };
+        let mut words = vec![0u64; (4096 + (64 << 10)) / 8];
+        let right = Pointer::new(RegionId(2), 4096);
+        let frame = BulkFrame { low: b"b", high: Some(b"e"), right, ..BulkFrame::WHOLE };
+        let mut allocator = SlotAllocator::new(geometry.nodes());
+        let entry = LeafEntry { offset: ExtentOffset(1), value_len: 0, crc: 1 };
+        let entries = keys.iter().map(|key| (*key, entry));
+        let emit = |change: Change<'_>| apply(&mut words[..], geometry, slot, &change, Csn(1));
+        bulk_build(geometry, slot, &frame, &mut allocator, entries, emit).unwrap();
+        let mut leaf = LeafSnapshot::new();
+        Meganode::new(&words[..], geometry, slot).leaf(b"c", &mut leaf).unwrap();
+        leaf
+    }
+
+    #[test]
+    fn inside_is_what_the_bounds_say_at_fences_and_elsewhere() {
+        let bounds: Vec<Bound<&[u8]>> = [&b"a"[..], b"b", b"bb", b"c", b"d", b"dd", b"e", b"f"]
+            .into_iter()
+            .flat_map(|key| [Bound::Included(key), Bound::Excluded(key)])
+            .chain([Bound::Unbounded])
+            .collect();
+        for keys in [&["b", "c", "d"][..], &["bb", "dd"]] {
+            let leaf = leaf(keys);
+            for (start, end) in bounds.iter().flat_map(|start| bounds.iter().map(move |end| (*start, *end))) {
+                let range = KeyRange { start, end, direction: ScanDirection::Forward };
+                let is_inside = |key: &&[u8]| RangeBounds::<[u8]>::contains(&(start, end), *key);
+                let wanted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).filter(is_inside).collect();
+                let found: Vec<&[u8]> = range.inside(&leaf).map(|at| leaf.key(at)).collect();
+                assert_eq!(found, wanted, "{range:?} of {keys:?}");
             }
         }
     }

@@ -146,7 +146,10 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         target: Target<'_>,
         leaf: &mut LeafSnapshot,
     ) -> Result<(), ReadError> {
-        let mut cursor = self.root::<B>()?;
+        let mut cursor = match &target {
+            Target::At(key) => self.descend_to_leaf::<B>(key, |_, _| {})?,
+            Target::First | Target::Below(_) | Target::Last => self.root::<B>()?,
+        };
         loop {
             let view = self.view::<B>(cursor.node);
             let Some((header, way)) = view.stable(|view| {

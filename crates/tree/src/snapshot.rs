@@ -167,6 +167,18 @@ impl LeafSnapshot {
         sized!(self.now, B => self.now.entry::<B>(self.now.from + i))
     }
 
+    /// Entry `i` and the length of its key, by one look at its slot.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    #[inline]
+    pub fn entry_and_key_len(&self, i: usize) -> (LeafEntry, usize) {
+        self.check(i);
+        let i = self.now.from + i;
+        sized!(self.now, B => (self.now.entry::<B>(i), self.now.key_len::<B>(i)))
+    }
+
     /// Keys and entries in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], LeafEntry)> + ExactSizeIterator + '_ {
         (0..self.len()).map(|i| (self.key(i), self.entry(i)))

@@ -132,9 +132,9 @@ impl PagePlan {
 
     /// Plans an entry of a leaf, whose key is decoded straight to the page's keys; false if the page is full.
     fn push(&mut self, leaf: &LeafSnapshot, at: usize, keys_only: bool) -> bool {
-        let entry = leaf.entry(at);
+        let (entry, key_len) = leaf.entry_and_key_len(at);
         let len = value_len(&entry).map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
-        let room = self.room.admit(leaf.key_len(at), if keys_only { 0 } else { len });
+        let room = self.room.admit(key_len, if keys_only { 0 } else { len });
         let Some(fits) = room else { return false };
         let begin = self.keys.len();
         leaf.append_key(at, &mut self.keys);
