@@ -3,9 +3,10 @@
 
 use std::ops::{Bound, Range};
 
-use cell_memory::{Region, extent};
+use cell_memory::Region;
+use cell_memory::extent::{self, ExtentShape};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, SlotIndex};
+use cell_terms::{Csn, ExtentOffset, SlotIndex};
 use cell_tree::{KeyRange, LeafEntry, LeafSnapshot, Meganode, ReadError, ScanDirection};
 
 use crate::error::PairError;
@@ -60,8 +61,8 @@ impl<'l> LeafItem<'l> {
     }
 }
 
-/// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
-/// asked for before those of the present one are copied.
+/// The leaves of a range in a meganode, in its order. The next leaf is read and its extents are asked for
+/// before those of the present one are copied; the leaf behind that is asked for before them.
 struct LeafWalk<'p, 'r, O> {
     pair: &'p Pair<O>,
     meganode: Meganode<'p, Region>,
@@ -74,6 +75,8 @@ struct LeafWalk<'p, 'r, O> {
     next_inside: Range<usize>,
     /// Entries that are wanted and whose extents were not asked for yet, about.
     wanted: usize,
+    /// Of the extents that are being asked for.
+    places: &'r mut Vec<(ExtentOffset, ExtentShape)>,
 }
 
 impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
@@ -85,14 +88,14 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         buffers: &'r mut ScanBuffers,
     ) -> Result<Self, PairError> {
         let meganode = pair.meganode(slot);
-        let ScanBuffers { leaf, next } = buffers;
+        let ScanBuffers { leaf, next, places } = buffers;
         first_leaf(&meganode, range, leaf)?;
         let inside = range.inside(leaf);
-        if range.direction == ScanDirection::Forward && expected > inside.len() {
-            meganode.prefetch_after(leaf);
+        if expected > inside.len() {
+            ask_for_next(&meganode, range, leaf);
         }
-        let wanted = pair.ask(range, leaf, inside.clone(), expected);
-        Ok(LeafWalk { pair, meganode, range, leaf, inside, next, next_inside: 0..0, wanted })
+        let wanted = pair.ask(range, leaf, inside.clone(), expected, places);
+        Ok(LeafWalk { pair, meganode, range, leaf, inside, next, next_inside: 0..0, wanted, places })
     }
 
     /// Whether the range ends within the leaf.
@@ -105,19 +108,23 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
 
     /// Reads the next leaf if that is worth it: whether there is one. `None`: it was not read.
     fn read_ahead(&mut self) -> Option<Result<bool, ReadError>> {
-        if self.is_last() || self.wanted == 0 || self.range.direction == ScanDirection::Backward {
+        if self.is_last() || self.wanted == 0 {
             return None;
         }
         if self.range.next_fence(self.leaf).is_none() {
             return Some(Ok(false));
         }
-        let read = self.meganode.leaf_ahead(self.leaf, self.next);
+        let read = match self.range.direction {
+            ScanDirection::Forward => self.meganode.leaf_ahead(self.leaf, self.next),
+            ScanDirection::Backward => self.meganode.leaf_behind(self.leaf, self.next),
+        };
         if let Ok(true) = read {
             self.next_inside = self.range.inside(self.next);
-            self.wanted = self.pair.ask(self.range, self.next, self.next_inside.clone(), self.wanted);
-            if self.wanted > 0 {
-                self.meganode.prefetch_after(self.next);
+            if self.wanted > self.next_inside.len() {
+                ask_for_next(&self.meganode, self.range, self.next);
             }
+            let inside = self.next_inside.clone();
+            self.wanted = self.pair.ask(self.range, self.next, inside, self.wanted, self.places);
         }
         Some(read)
     }
@@ -134,7 +141,8 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
             return Ok(false);
         }
         self.inside = self.range.inside(self.leaf);
-        self.wanted = self.pair.ask(self.range, self.leaf, self.inside.clone(), self.wanted.max(1));
+        let (inside, wanted) = (self.inside.clone(), self.wanted.max(1));
+        self.wanted = self.pair.ask(self.range, self.leaf, inside, wanted, self.places);
         Ok(true)
     }
 }
@@ -198,7 +206,14 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// Asks for the extents of a leaf's entries as far as they are wanted; returns how many more are.
-    fn ask(&self, range: &KeyRange<'_>, leaf: &LeafSnapshot, inside: Range<usize>, wanted: usize) -> usize {
+    fn ask(
+        &self,
+        range: &KeyRange<'_>,
+        leaf: &LeafSnapshot,
+        inside: Range<usize>,
+        wanted: usize,
+        places: &mut Vec<(ExtentOffset, ExtentShape)>,
+    ) -> usize {
         let taken = inside.len().min(wanted);
         let skipped = match range.direction {
             ScanDirection::Forward => 0,
@@ -206,8 +221,18 @@ impl<O: MemoryObserver> Pair<O> {
         };
         let place = |entry: LeafEntry| Some((entry.offset, shape_of(&entry)?));
         let entries = inside.skip(skipped).take(taken).map(|i| leaf.entry(i));
-        extent::prefetch_all(self.memory.extent(), entries.filter_map(place));
+        places.clear();
+        places.extend(entries.filter_map(place)); // each leaf's entries are decoded once
+        extent::prefetch_all(self.memory.extent(), places.iter().copied());
         wanted - taken
+    }
+}
+
+/// Asks for the leaf behind this one, in the direction of the scan.
+fn ask_for_next(meganode: &Meganode<'_, Region>, range: &KeyRange<'_>, leaf: &mut LeafSnapshot) {
+    match range.direction {
+        ScanDirection::Forward => meganode.prefetch_after(leaf),
+        ScanDirection::Backward => meganode.prefetch_before(leaf),
     }
 }
 

@@ -3,16 +3,16 @@
 //! Each leaf is copied between two looks at its version, and again if that changed. Forward, the next leaf
 //! is the one at the right link, and it counts only if its low fence is this one's high fence; otherwise the
 //! scan descends again to that key. Backward there are no links, so the scan descends to the leaf that covers
-//! the keys just below this one's low fence. Either way the leaves of one scan join without gap or overlap,
-//! each as of its own moment; of a leaf that was compacted meanwhile and covers what was seen, the rest is
-//! seen.
+//! the keys just below this one's low fence; it may do so ahead of time, and descends again if that leaf does
+//! not cover them any more. Either way the leaves of one scan join without gap or overlap, each as of its own
+//! moment; of a leaf that was compacted meanwhile and covers what was seen, the rest is seen.
 
 use std::cmp::Ordering;
 
 use cell_terms::{Pointer, Words};
 
 use crate::geometry::NodeIndex;
-use crate::layout::kind_of;
+use crate::layout::{LEVELS_MAX, kind_of};
 use crate::probe::Probe;
 use crate::search::{Meganode, ReadError, sized};
 use crate::snapshot::{LeafSnapshot, LeafVersion};
@@ -112,13 +112,27 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             return Ok(false);
         }
         let bound = std::mem::take(&mut leaf.now.low);
-        let outcome = self.snapshot(Target::Below(Probe::new(&bound)), leaf);
+        let outcome = self.read_before(leaf.now.before, &Probe::new(&bound), leaf);
         if outcome.is_ok() {
             leaf.end_at(&bound);
         }
         let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
         owner.low = bound;
         outcome.map(|()| true)
+    }
+
+    /// As [`Meganode::leaf_ahead`], of the leaf before: false at the beginning of the tree.
+    ///
+    /// # Errors
+    /// As [`Meganode::leaf_before`].
+    pub fn leaf_behind(&self, leaf: &LeafSnapshot, next: &mut LeafSnapshot) -> Result<bool, ReadError> {
+        let low = leaf.low();
+        if low.is_empty() {
+            return Ok(false);
+        }
+        self.read_before(leaf.now.before, &Probe::new(low), next)?;
+        next.end_at(low);
+        Ok(true)
     }
 
     /// Whether a leaf of this meganode is what it was when a snapshot was taken of it, now that all that was
@@ -135,6 +149,65 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         if let Some(node) = self.geometry.node_of(self.slot, leaf.now.right) {
             sized!(self.geometry, B => self.view::<B>(node).prefetch(0, B));
         }
+    }
+
+    /// Looks for the leaf before this one and asks for its cache lines, for a scan backward that will want it
+    /// soon. Where it was is kept with the leaf.
+    pub fn prefetch_before(&self, leaf: &mut LeafSnapshot) {
+        leaf.now.before = if leaf.now.low.is_empty() {
+            None
+        } else {
+            let target = Target::Below(Probe::new(&leaf.now.low));
+            sized!(self.geometry, B => self.find_leaf::<B>(&target))
+        };
+    }
+
+    /// The leaf to which inner nodes lead now, all of whose cache lines are asked for. `None` where a descent
+    /// would have to try again.
+    fn find_leaf<const B: usize>(&self, target: &Target<'_>) -> Option<NodeIndex> {
+        let mut cursor = self.root::<B>().ok()?;
+        for _ in 0..LEVELS_MAX {
+            if cursor.is_at_leaf() {
+                return Some(cursor.node);
+            }
+            let way = self.view::<B>(cursor.node).stable(|view| {
+                let header = view.header();
+                (heading(view, &header, cursor.kind, target), header.level())
+            });
+            let Some((Heading::Down(child), level)) = way else { return None };
+            self.enter(&mut cursor, child, level.wrapping_sub(1)).ok()?;
+            self.prefetch_at::<B>(&cursor);
+        }
+        None
+    }
+
+    /// The leaf whose range has the keys just below a bound, which may have been found ahead of time.
+    fn read_before(
+        &self,
+        found: Option<NodeIndex>,
+        bound: &Probe<'_>,
+        leaf: &mut LeafSnapshot,
+    ) -> Result<(), ReadError> {
+        let target = Target::Below(*bound);
+        match found {
+            Some(node) => sized!(self.geometry, B => self.read_found::<B>(node, target, leaf)),
+            None => self.snapshot(target, leaf),
+        }
+    }
+
+    fn read_found<const B: usize>(
+        &self,
+        node: NodeIndex,
+        target: Target<'_>,
+        leaf: &mut LeafSnapshot,
+    ) -> Result<(), ReadError> {
+        let covers = |view: &View<'a, W, B>, header: &Header| {
+            matches!(heading(view, header, kind_of(self.role, 0), &target), Heading::Here)
+        };
+        if self.read_leaf::<B>(node, leaf, covers) {
+            return Ok(());
+        }
+        self.snapshot_sized::<B>(target, leaf)
     }
 
     fn snapshot(&self, target: Target<'_>, leaf: &mut LeafSnapshot) -> Result<(), ReadError> {

@@ -61,6 +61,8 @@ pub(crate) struct Content {
     pub(crate) high: Vec<u8>,
     pub(crate) is_last: bool,
     pub(crate) right: Pointer,
+    /// Where the leaf before this one was when it was looked for, if it was: advice.
+    pub(crate) before: Option<NodeIndex>,
     node: NodeIndex,
     version: u64,
     csn_changed: Csn,
@@ -300,7 +302,7 @@ impl Content {
         // Still the one that was seen before, or what was read since is thrown away.
         self.version = view.word(0);
         (self.from, self.to) = (0, header.count);
-        self.right = view.right();
+        (self.right, self.before) = (view.right(), None);
         self.csn_changed = view.csn_changed();
         self.csn_removed = view.csn_removed();
         self.low.resize(header.low_len.min(key_max(B)), 0);

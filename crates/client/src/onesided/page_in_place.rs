@@ -101,8 +101,8 @@ impl PageReader {
             depend_on(needs, pair, leaf.csn_removed());
             let meganode = regions.meganode_at(here.place, u64::MAX)?.meganode;
             let part = plan.part(scan, leaf);
-            if part.goes_on && !scan.reverse {
-                meganode.prefetch_after(leaf);
+            if part.goes_on {
+                if scan.reverse { meganode.prefetch_before(leaf) } else { meganode.prefetch_after(leaf) }
             }
             let before = plan.entries.len();
             let progress = plan.take(scan, leaf, &part, |planned| regions.ask_for_extent(pair, planned));

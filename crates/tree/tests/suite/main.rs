@@ -4,6 +4,7 @@
 #[macro_use]
 mod harness;
 mod aim;
+mod backward;
 mod compaction;
 mod concurrent;
 mod divide;

@@ -125,6 +125,9 @@ impl Field<'_> {
             meganode.leaf_last(&mut leaf).unwrap();
             loop {
                 seen.extend(leaf.iter().rev().map(|(key, _)| key.to_vec()));
+                if seen.len().is_multiple_of(2) {
+                    meganode.prefetch_before(&mut leaf);
+                }
                 if !meganode.leaf_before(&mut leaf).unwrap() {
                     break;
                 }
