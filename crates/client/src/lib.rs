@@ -13,6 +13,8 @@
 //! for each operation by what both cost at present ([`Search::Auto`]), or once and for all ([`Search`]).
 //!
 //! ```no_run
+//! use std::ops::ControlFlow;
+//!
 //! use cell_client::{Bound, Client, ClientError, Operation, Scan, ScanRange, Version};
 //!
 //! # fn example() -> Result<(), ClientError> {
@@ -22,6 +24,12 @@
 //! for entry in client.scan(ScanRange::prefix(b"a")) {
 //!     println!("{:?}", entry?.key);
 //! }
+//! // Visited where they were copied to: no entry is memory of its own.
+//! let mut bytes = 0;
+//! client.scan_with(ScanRange::prefix(b"a"), |key, value| {
+//!     bytes += key.len() + value.len();
+//!     if bytes < 1_000_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+//! })?;
 //! // Pipelined: many operations are submitted, then their completions are taken.
 //! let page = Scan {
 //!     start: Bound::Included(b"a"),
@@ -82,6 +90,7 @@ mod reporting;
 mod resolve;
 mod routes;
 mod routing;
+mod scan_with;
 mod scanner;
 mod session;
 mod spin;

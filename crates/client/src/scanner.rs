@@ -26,7 +26,8 @@ pub struct ScanRange {
 }
 
 impl Client {
-    /// The entries of a range, page by page. See [`ScanRange`].
+    /// The entries of a range, page by page. See [`ScanRange`]. Each entry is the caller's own: who needs
+    /// them only while they are looked at takes [`Client::scan_with`].
     pub fn scan(&mut self, range: ScanRange) -> Scanner<'_> {
         Scanner::new(self, range)
     }
@@ -64,7 +65,7 @@ impl ScanRange {
     }
 
     /// Begins (or, in reverse, ends) here from now on.
-    fn go_to(&mut self, resume: cell_protocol::Bound<'_>) {
+    pub(crate) fn go_to(&mut self, resume: cell_protocol::Bound<'_>) {
         let bound = match resume {
             cell_protocol::Bound::Unbounded => Bound::Unbounded,
             cell_protocol::Bound::Included(key) => Bound::Included(key.to_vec()),

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -233,6 +233,51 @@ fn scans_page_resume_and_turn_round() {
         assert_eq!(whole.len(), 500);
         assert_eq!(whole[0].key, if reverse { keys[900].clone() } else { keys[11].clone() });
     }
+}
+
+/// Keys and values.
+type Visited = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a scan visits until it has come to so many entries, and what it leaves.
+fn visit(client: &mut Client, range: ScanRange, most: usize) -> (Visited, Option<ScanRange>) {
+    let mut visited = Vec::new();
+    let rest = client.scan_with(range, |key, value| {
+        visited.push((key.to_vec(), value.to_vec()));
+        if visited.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    (visited, rest.unwrap())
+}
+
+#[test]
+fn scan_with_visits_what_a_scan_yields_and_can_be_taken_up_again() {
+    let service = Service::start();
+    let mut client = service.client();
+    let keys = fill(&mut client, 300);
+    client.put(&keys[120], &vec![3; 1 << 20]).unwrap();
+    for (reverse, keys_only) in [(false, false), (true, false), (false, true), (true, true)] {
+        let range = ScanRange {
+            start: Bound::Excluded(keys[10].clone()),
+            end: Bound::Included(keys[260].clone()),
+            limit: 200,
+            reverse,
+            keys_only,
+            page_entries: 9,
+        };
+        let yielded: Vec<_> =
+            client.scan(range.clone()).map(Result::unwrap).map(|entry| (entry.key, entry.value)).collect();
+        assert_eq!(yielded.len(), 200);
+        assert_eq!(visit(&mut client, range.clone(), usize::MAX), (yielded.clone(), None));
+        let (mut rest, mut parts) = (Some(range), Vec::new());
+        while let Some(range) = rest {
+            let (part, left) = visit(&mut client, range, 13);
+            parts.extend(part);
+            rest = left;
+        }
+        assert_eq!(parts, yielded, "taken up again every 13 entries");
+    }
+    let nothing = ScanRange { limit: 0, ..ScanRange::default() };
+    assert_eq!(visit(&mut client, nothing, 1), (Vec::new(), None));
+    assert_eq!(client.outstanding(), 0);
 }
 
 /// Fills a store with so many entries.

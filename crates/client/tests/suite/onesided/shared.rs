@@ -1,16 +1,20 @@
 //! The blocking client over shared memory, beside an owner on a thread of its own, whose regions it maps.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use cell_client::{Client, ClientOptions, OneSidedCounters};
+use cell_client::{Client, ClientOptions, OneSidedCounters, ScanRange};
 use cell_fabric::{Endpoint, Event, HostEndpoint, HostOptions, ShmOptions, SocketName};
 use cell_protocol::{Found, ReplyHeader, Request, RequestKind, ValuesWriter};
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::owner::Owner;
 use crate::onesided::read_harness::{options, reply_header, reply_on_itself};
+
+/// Owners of this process so far: each has a socket of its own.
+static OWNERS: AtomicU32 = AtomicU32::new(0);
 
 /// An owner that serves clients of this host. It makes durable what was written when it is asked for entries.
 struct Service {
@@ -21,7 +25,8 @@ struct Service {
 
 impl Service {
     fn start(mut owner: Owner) -> Service {
-        let name = format!("@cell-client-test-{}", std::process::id());
+        let number = OWNERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("@cell-client-test-{}-{number}", std::process::id());
         let shm = ShmOptions { one_sided: true, ..ShmOptions::default() };
         let options = HostOptions { shm, socket: SocketName::new(&name), ..HostOptions::default() };
         let mut endpoint = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
@@ -126,4 +131,38 @@ fn multi_get_started_at_once_goes_on_by_messages_from_a_group_that_cannot_be_ret
     assert_eq!(after.done - before.done, 2, "the first group, and the get of the long value");
     client.close();
     assert_eq!(service.stop(), [RequestKind::MultiGet]);
+}
+
+/// Pages of several sizes, values too long for a page among them, and entries that were removed.
+#[test]
+fn scan_with_visits_mapped_memory_and_asks_the_server_nothing() {
+    let mut owner = Owner::shareable();
+    for number in 0..300 {
+        owner.put(&key(number), &value(number));
+    }
+    owner.put(&key(150), &vec![b'v'; 100_000]);
+    (40..90).for_each(|number| owner.delete(&key(number)));
+    let entries = owner.entries.iter();
+    let mut expected: Vec<_> = entries.map(|(key, (_, value))| (key.clone(), value.clone())).collect();
+    let service = Service::start(owner);
+    let mut client = client(&service);
+    let before = counters(&client);
+    for reverse in [false, true] {
+        for page_entries in [0, 7] {
+            let range = ScanRange { reverse, page_entries, ..ScanRange::default() };
+            let mut visited = Vec::new();
+            let rest = client.scan_with(range, |key, value| {
+                visited.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            });
+            assert_eq!((rest.unwrap(), &visited), (None, &expected), "{page_entries} entries a page");
+        }
+        expected.reverse();
+    }
+    let after = counters(&client);
+    let done = after.done - before.done;
+    assert!(done >= 2 * (1 + 36), "{done} pages");
+    assert_eq!((after.in_place - before.in_place, after.fell_back - before.fell_back), (done, 0));
+    client.close();
+    assert_eq!(service.stop(), []);
 }
