@@ -22,7 +22,8 @@ mod listener;
 mod mark;
 mod messenger;
 mod provider;
-#[cfg(all(test, feature = "verbs"))]
+#[cfg(test)]
+#[cfg(feature = "verbs")]
 mod set_up_tests;
 mod slots;
 mod sweep;
