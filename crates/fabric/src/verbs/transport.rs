@@ -122,7 +122,7 @@ impl Transport for VerbsTransport {
         answer: &Hello,
     ) -> Result<(), CloseReason> {
         let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
-        // Who may not read may know a region's key from somebody else: the device answers none of their reads.
+        // Who may not read may know a region's key from others: the device answers none of their reads.
         let end = self.make_channel(connection, self.keys.permits(true, &hello.token))?;
         self.open(connection, peer)?;
         let answer = Hello { queue_pair: Some(Box::new(end)), ..answer.clone() };
