@@ -108,8 +108,8 @@ pub enum CloseReason {
         /// The address.
         address: IpAddr,
     },
-    /// An acceptor over RDMA has told the peer where regions are, and its token is not for reading any more.
-    #[error("the peer was told where regions are, and may read no more")]
+    /// The device of an acceptor over RDMA answers the peer's reads, and its token is not for reading any more.
+    #[error("the RDMA device answers the peer's reads, and its token is for reading no more")]
     ReadsNoMore,
     /// The RDMA device gave the connection's queue pair up.
     #[error("the RDMA device gave the connection up: {0}")]

@@ -1,6 +1,6 @@
-//! Who is told over `verbs` where the region of a key is. A device asks nobody for a token: whoever was told
-//! reads for as long as the queue pair is there. So whose token is not for reading any more loses the
-//! connection on which they were told.
+//! Who is told over `verbs` where the region of a key is. A device asks nobody for a token: whoever was told,
+//! or has it from somebody who was, reads for as long as there is a queue pair that lets reads through. So
+//! whose token is not for reading any more loses the connection of such a queue pair.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::read_permission::ReadPermission;
 pub(crate) struct KeyPermission {
     /// None: whoever comes.
     readers: Option<Arc<dyn ReadPermission>>,
-    /// By which revision of that those were judged last who were told.
+    /// By which revision of that those were judged last whose reads are let through.
     judged: u64,
 }
 
@@ -30,7 +30,7 @@ impl KeyPermission {
         self.readers.as_ref().is_none_or(is_reader) || planted(Mutant::PlaceToldToAnybody)
     }
 
-    /// Whether those who were told are to be judged again: once after each change.
+    /// Whether those whose reads are let through are to be judged again: once after each change.
     pub(crate) fn has_changed(&mut self) -> bool {
         let Some(readers) = &self.readers else { return false };
         let revision = readers.revision();

@@ -561,6 +561,6 @@ mutants! {
     /// Whoever connects over verbs is told where regions are. `crates/fabric/src/key_permission.rs`, and the
     /// next one too.
     PlaceToldToAnybody: "place-told-to-anybody",
-    /// Who was told where regions are, and may read no more, reads on.
+    /// Whose reads the device answers, and who may read no more, reads on.
     ToldReaderStays: "told-reader-stays",
 }

@@ -18,8 +18,8 @@ pub(crate) struct VerbsLink {
     pub(super) output: Output,
     pub(super) operations: Operations,
     pub(super) control: Unfinished,
-    /// An acceptor's: the peer was told where a region is.
-    pub(super) told: bool,
+    /// An acceptor's: the device answers the peer's reads.
+    pub(super) lets_reads: bool,
     /// The peer's end of the socket is closed, and all that it had sent there was taken.
     pub(super) ended: bool,
     /// The transport looks at it with its next look.

@@ -123,7 +123,9 @@ impl Transport for VerbsTransport {
     ) -> Result<(), CloseReason> {
         let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
         // Who may not read may know a region's key from others: the device answers none of their reads.
-        let end = self.make_channel(connection, self.keys.permits(true, &hello.token))?;
+        let lets_reads = self.keys.permits(true, &hello.token);
+        let end = self.make_channel(connection, lets_reads)?;
+        connection.link.lets_reads = lets_reads;
         self.open(connection, peer)?;
         let answer = Hello { queue_pair: Some(Box::new(end)), ..answer.clone() };
         tcp::send_hello(&mut connection.socket, &answer)
@@ -226,7 +228,7 @@ impl Transport for VerbsTransport {
         reported: &Cell<usize>,
         sink: &mut Sink<'_>,
     ) -> Vec<(ConnectionId, CloseReason)> {
-        self.judge_told(table);
+        self.judge_readers(table);
         self.answer_withheld(table);
         while reported.get() < EVENTS_PER_POLL && self.take_completions(table, sink) == COMPLETIONS_PER_POLL {
         }
@@ -465,13 +467,14 @@ impl VerbsTransport {
         Ok(())
     }
 
-    /// Ends the connections of those who were told where regions are, and may read no more.
-    fn judge_told(&mut self, table: &Table) {
+    /// Ends the connections whose queue pairs let reads through of who may read no more. What they were told
+    /// does not matter: a key and a place that somebody else was told are enough for the device.
+    fn judge_readers(&mut self, table: &Table) {
         if !self.keys.has_changed() {
             return;
         }
         for id in table.open_with(|token| !self.keys.permits(true, token)) {
-            if table.get(id).is_some_and(|connection| connection.link.told) {
+            if table.get(id).is_some_and(|connection| connection.link.lets_reads) {
                 self.ended.push((id, CloseReason::ReadsNoMore));
             }
         }
@@ -500,7 +503,6 @@ impl VerbsTransport {
         connection.received_ns = now_ns;
         let registry = self.registry.as_ref().filter(|_| self.keys.permits(is_admitted, &connection.token));
         let region = registry.and_then(|registry| registry.remote_region(key));
-        connection.link.told |= region.is_some();
         control::send(&mut connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
     }
 }

@@ -156,7 +156,7 @@ fn who_does_not_speak_as_the_server_does_gets_no_connection() {
     assert_eq!(said, (unanswered, CloseReason::Stranger(Stranger::Tls)));
 }
 
-/// The device went on answering whoever had been told where a region is.
+/// The device went on answering whoever had been told where a region is, and whoever had asked nothing yet.
 #[test]
 fn token_that_is_taken_back_ends_the_connection_on_which_reads_went() {
     if !Verbs::is_there() {
@@ -165,19 +165,23 @@ fn token_that_is_taken_back_ends_the_connection_on_which_reads_went() {
     let tokens = Tokens::of(&[b"reader", b"other"]);
     let (mut server, address) = listen("127.0.0.1", "127.0.0.1", &options(None, Some(tokens.clone())));
     let key = server.endpoint.register(&region().0).unwrap();
-    let [mut reader, mut other, mut viewer] =
-        [&b"reader"[..], b"other", b"viewer"].map(|token| client(None, token));
+    let [mut reader, mut silent, mut other, mut viewer] =
+        [&b"reader"[..], b"reader", b"other", b"viewer"].map(|token| client(None, token));
     let (at_reader, of_reader) = open(&mut Verbs, &mut reader, &mut server, address);
+    let (at_silent, of_silent) = open(&mut Verbs, &mut silent, &mut server, address);
     let (at_other, _) = open(&mut Verbs, &mut other, &mut server, address);
     let (at_viewer, _) = open(&mut Verbs, &mut viewer, &mut server, address);
     assert_eq!(read(&mut reader, &mut server, at_reader, key), Ok(vec![1_000]));
     assert_eq!(read(&mut other, &mut server, at_other, key), Ok(vec![1_000]));
     tokens.set(&[b"other"]);
-    until(&mut Verbs, &mut [&mut reader, &mut server], |peers| peers[0].closed(at_reader).is_some());
-    assert_eq!(server.closed(of_reader), Some(CloseReason::ReadsNoMore));
+    until(&mut Verbs, &mut [&mut reader, &mut silent, &mut server], |peers| {
+        peers[0].closed(at_reader).is_some() && peers[1].closed(at_silent).is_some()
+    });
+    let closed = [of_reader, of_silent].map(|connection| server.closed(connection));
+    assert_eq!(closed, [Some(CloseReason::ReadsNoMore); 2]);
     assert_eq!(read(&mut other, &mut server, at_other, key), Ok(vec![1_000]), "others read on");
     viewer.turn();
-    assert_eq!(viewer.closed(at_viewer), None, "who was told nothing is left alone");
+    assert_eq!(viewer.closed(at_viewer), None, "whose reads were never let through is left alone");
     // The key is known, and brings nothing.
     let (again, _) = open(&mut Verbs, &mut reader, &mut server, address);
     assert_eq!(read(&mut reader, &mut server, again, key), Err(ReadFailure::KeyUnknown));
