@@ -13,7 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::wire::{AGENT_WIRE, AgentHello, DrillAnswer, DrillRequest, Refused, Status};
+use crate::wire::{AGENT_WIRE, ANSWER_BYTES_MAX, AgentHello, DrillAnswer, DrillRequest, Refused, Status};
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -165,9 +165,12 @@ impl Door {
         let stream = self.stream.get_mut();
         stream.write_all(&line)?;
         stream.flush()?;
-        let mut said = String::new();
-        self.stream.read_line(&mut said)?;
-        Ok(said)
+        let mut said = Vec::new();
+        self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut said)?;
+        if said.len() as u64 == ANSWER_BYTES_MAX {
+            return Err(io::Error::other("what it says has no end"));
+        }
+        String::from_utf8(said).map_err(io::Error::other)
     }
 
     /// Clocks of two hosts have begun at different times. Half of the time of an answer is the most by which
@@ -358,6 +361,22 @@ pub(crate) mod tests {
         assert!(error.contains("host-1:7090") && error.contains("does not answer within 10 s"), "{error}");
         let refused = in_words("cannot be spoken to over TLS", &ErrorKind::ConnectionRefused.into());
         assert_eq!(refused, "cannot be spoken to over TLS: connection refused");
+    }
+
+    /// A node that runs a drill took memory for as long as one wrote, and ended.
+    #[test]
+    fn answer_without_an_end_is_none() {
+        let (own, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(own));
+        let writes = spawn(move || {
+            let longest = usize::try_from(ANSWER_BYTES_MAX).unwrap();
+            let wrote = theirs.write_all(&vec![b' '; longest]);
+            wrote.and_then(|()| theirs.write_all(b"{}\n"))
+        });
+        let error = door.ask(DrillRequest::Status).unwrap_err().to_string();
+        assert!(error.contains("host-1:7090") && error.contains("has no end"), "{error}");
+        drop(door);
+        let _ = writes.join().unwrap(); // nobody has read all of it
     }
 
     /// Scripts took a coordinator that was silent for a command line that was wrong.

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest line, in bytes, in either direction.
+/// Longest line that is asked, in bytes.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest answer that is read, in bytes. A status has some 200 bytes for each pair of the cluster.
+pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Longest line of a [`AgentHello`], in bytes.
 pub const HELLO_BYTES_MAX: u64 = 4 << 10;
