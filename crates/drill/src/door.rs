@@ -2,7 +2,7 @@
 //! under TLS if it is told whom to trust.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use crate::wire::{AGENT_WIRE, ANSWER_BYTES_MAX, AgentHello, DrillAnswer, DrillRe
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// An agent whose host is silent for so long is not reached. Who asks another node to run a drill waits for
+/// longer than that: else it asks the next one, and that one says that the drill runs.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(4);
 /// How often an agent's clock is asked for: the fastest answer tells most.
 const CLOCK_LOOKS: usize = 5;
 /// How an end that speaks TLS begins its answer to one that does not: an alert.
@@ -233,11 +236,12 @@ fn host_of(agent: &str) -> &str {
     agent.rsplit_once(':').map_or(agent, |(host, _)| host).trim_matches(['[', ']'])
 }
 
-/// Connects to the first of its addresses that answers.
+/// Connects to the first of its addresses that answers. Each has its part of the time.
 fn connect(agent: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in agent.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+    let addresses: Vec<SocketAddr> = agent.to_socket_addrs()?.collect();
+    for address in &addresses {
+        match TcpStream::connect_timeout(address, part_of_connect(addresses.len())) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
                 socket.set_read_timeout(Some(PATIENCE))?;
@@ -248,6 +252,11 @@ fn connect(agent: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// How long each of so many addresses is tried.
+fn part_of_connect(addresses: usize) -> Duration {
+    CONNECT_WITHIN / u32::try_from(addresses.clamp(1, 40)).unwrap_or(1)
 }
 
 fn shake_hands(
@@ -361,6 +370,15 @@ pub(crate) mod tests {
         assert!(error.contains("host-1:7090") && error.contains("does not answer within 10 s"), "{error}");
         let refused = in_words("cannot be spoken to over TLS", &ErrorKind::ConnectionRefused.into());
         assert_eq!(refused, "cannot be spoken to over TLS: connection refused");
+    }
+
+    /// Packets to one of two addresses may be dropped.
+    #[test]
+    fn connect_to_all_addresses_takes_as_long_as_to_one() {
+        for addresses in [1, 2, 7] {
+            let all = part_of_connect(addresses) * u32::try_from(addresses).unwrap();
+            assert!(all <= CONNECT_WITHIN && all > CONNECT_WITHIN / 2, "{addresses}: {all:?}");
+        }
     }
 
     /// A node that runs a drill took memory for as long as one wrote, and ended.

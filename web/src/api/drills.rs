@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::MemberRow;
-use cell_drill::{DrillError, FaultKind, Supervisors};
+use cell_drill::{CONNECT_WITHIN, DrillError, FaultKind, Supervisors};
 use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,6 +35,9 @@ use crate::tokens;
 const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
 /// How long another node may take to show a run.
 const READ_DEADLINE: Duration = Duration::from_secs(1);
+// One that does not reach an agent says so in time. Else the next node is asked, finds the claim of the same
+// drill, and says that it runs.
+const _: () = assert!(CHANGE_DEADLINE.as_millis() > READ_DEADLINE.as_millis() + CONNECT_WITHIN.as_millis());
 /// What distinguishes requests, from the node that one was sent to, to the node that runs the drill.
 const REPEAT_FIELD: &str = "repeat_id";
 /// Who asks, from the node that was asked to the node that runs the drill.
