@@ -200,7 +200,7 @@ impl Drill {
     ) -> Result<Status, DrillError> {
         let given_up = Instant::now() + self.patience;
         while !status.moving.is_empty() && Instant::now() < given_up {
-            sleep_unless(interrupted, LOOK_EVERY)?;
+            sleep_unless(interrupted, supervisor.rest_time())?;
             (_, status) = supervisor.status()?;
             self.check_status(&status)?;
         }

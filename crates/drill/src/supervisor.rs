@@ -11,10 +11,10 @@ use crate::door::{Agents, Door};
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
-/// Looks take one part of so many of the time, or less: agents ask the coordinator for each of them, and on a
-/// busy machine that is the time of those who take over.
+/// Looks take one part of so many of the time, where the rest that this asks for is none of the longest:
+/// agents ask the coordinator for each of them, and on a busy machine that is the time of those who take over.
 const LOOKS_PART: u32 = 10;
-/// How long to wait between two looks, however long they take.
+/// How long to wait between two looks, however long they take: what happens is seen as late as that.
 const REST: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(100);
 
 /// Where a cluster's supervisors are.
@@ -117,7 +117,12 @@ impl Supervisor {
 
     /// Waits until the next look may come.
     pub(crate) fn rest(&self) {
-        thread::sleep(rest_after(self.looked_for));
+        thread::sleep(self.rest_time());
+    }
+
+    /// How long that is.
+    pub(crate) fn rest_time(&self) -> Duration {
+        rest_after(self.looked_for)
     }
 
     fn look(&mut self) -> Result<(u64, Status), DrillError> {
