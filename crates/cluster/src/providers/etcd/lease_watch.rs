@@ -17,9 +17,10 @@
 //! end. An observer that had no answer for a whole lease begins anew, as nodes are silent by then, and come
 //! back one by one. Otherwise such a gap counts: a node that dies beside an election of etcd, or on a disk
 //! that keeps etcd waiting, is to keep its pairs for no longer than its lease. By (1) to (4) that is safe.
-//! A time does not count in which the observer's own process stood still: its clock went on then. Where etcd
-//! answers reads and lets nobody write, for want of space, each refusal of a renewal of its own, or of an
-//! end, has it begin anew: when there is room again, nodes have most of a lease to renew theirs.
+//! A time in which the observer's own process stood still is such a gap, too: others may have stood still
+//! with it, on one machine. Where etcd answers reads and lets nobody write, for want of space, each refusal
+//! of a renewal of its own, or of an end, has it begin anew: when there is room again, nodes have most of a
+//! lease to renew theirs.
 
 use std::collections::BTreeMap;
 

@@ -35,7 +35,7 @@ impl Observer {
         let stop = stopping.clone();
         let mut compactor = compaction.map(Compactor::new);
         let thread = std::thread::Builder::new().name("etcd-leases".to_owned()).spawn(move || {
-            // A starved observer has gaps, and ends nobody's lease.
+            // A starved observer has gaps, and those who are dead keep their leases for longer.
             urgent::run_first();
             while !stop.load(Ordering::SeqCst) {
                 let looked = leases.look(&asker);
