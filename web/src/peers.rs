@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use cell_cluster::MemberRow;
 use cell_node::NodeSnapshot;
@@ -175,6 +176,17 @@ impl Peers {
         serde_json::from_slice(&body).map_err(|error| format!("its answer cannot be read: {error}"))
     }
 
+    /// Whether nobody on the way to a member reads what it is told: it goes over TLS, or stays on this host.
+    pub(crate) fn keeps_secrets(&self, member: &MemberRow) -> bool {
+        let is_here = |host: &str| match name_of(host).parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
+        };
+        // As the client reads it, which goes to what comes after an `@`.
+        let place = member.http.parse::<Authority>();
+        self.scheme == "https" || place.is_ok_and(|place| is_here(place.host()))
+    }
+
     /// A request to one member: status and body of its answer. A body is JSON.
     pub(crate) async fn send(
         &self,
@@ -299,6 +311,28 @@ mod tests {
         let why = |at: usize| gathered.missing[at].why.as_str();
         assert_eq!((why(0), why(2)), ("no answer within 200 ms", "it has no HTTP address"));
         assert!(why(1).starts_with("it cannot be reached: "), "{}", why(1));
+    }
+
+    #[test]
+    fn keeps_secrets_over_tls_or_on_this_host() {
+        let (plain, over_tls) = (Peers::new(None), Peers::new(Some(Arc::new(trusting_nobody()))));
+        for (http, is_here) in [
+            ("127.0.0.1:7080", true),
+            ("localhost:7080", true),
+            ("[::1]:7080", true),
+            ("[::ffff:127.0.0.1]:7080", true),
+            ("192.0.2.1:7080", false),
+            ("127.0.0.1.example:7080", false),
+            ("localhost:7080@192.0.2.1:7080", false),
+            ("", false),
+        ] {
+            let member = member(1, http);
+            assert_eq!(
+                (plain.keeps_secrets(&member), over_tls.keeps_secrets(&member)),
+                (is_here, true),
+                "{http}"
+            );
+        }
     }
 
     /// A resolver that takes longer than a question, each time: the peer was looked up anew for each, and so

@@ -338,10 +338,18 @@ async fn forward(
     repeat_id: Option<u64>,
 ) -> Result<Response, Problem> {
     let repeat_id = repeat_id.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let has_token = body.contains_key(TOKEN_FIELD);
     body.insert(REPEAT_FIELD.to_owned(), repeat_id.into());
     let body = Value::Object(body).to_string();
     let (mut reasons, mut refused) = (Vec::new(), None);
     for member in survivors {
+        if has_token && !shared.peers.keeps_secrets(&member) {
+            reasons.push(format!(
+                "node {}: it is on another host, and is told no token in the clear",
+                member.node.0
+            ));
+            continue;
+        }
         let path = "/api/v1/drills?scope=node";
         match shared.peers.send(&member, Method::POST, path, Some(body.clone()), CHANGE_DEADLINE).await {
             Ok((status, answer)) if is_of_that_node(status) => refused = Some(relayed(status, answer, "")),
@@ -512,9 +520,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::Sources;
     use crate::api::conformity::covers;
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
+    use crate::test_snapshot::snapshot;
+    use crate::{Sources, test_members};
 
     const DRILLS: &str = "/api/v1/drills";
 
@@ -805,6 +814,17 @@ mod tests {
             let begin = format!(r#"{{"do":"begin","node":{victim},"claim":{claim}}}"#);
             assert_eq!(lines.iter().filter(|line| **line == begin).count(), 2, "{begin}: {lines:?}");
         }
+    }
+
+    /// The row of a member names any host. An agent there is told no token without TLS either.
+    #[tokio::test]
+    async fn token_goes_to_no_other_host_in_the_clear() {
+        let shared = Shared::new(Sources::new(Arc::new(|| Arc::new(snapshot()))));
+        let far = MemberRow { http: "192.0.2.1:7080".to_owned(), ..test_members::member(4) };
+        let Value::Object(body) = json!({"kind": "kill", TOKEN_FIELD: "secret"}) else { panic!("no object") };
+        let problem = forward(&shared, vec![far], body, None).await.unwrap_err();
+        let why = "node 4: it is on another host, and is told no token in the clear";
+        assert!(problem.status == 503 && problem.detail.contains(why), "{}", problem.detail);
     }
 
     #[test]
