@@ -40,12 +40,15 @@ impl FaultPlace {
     }
 }
 
-/// The supervisor that has its socket in this node's folder; none: there is no socket.
+/// The supervisor that has its socket in this node's folder; none: there is no socket. A node of an agent has
+/// no other supervisor: a socket there is one that was left behind.
 ///
 /// # Errors
 /// 503: nobody answers there.
 pub(crate) async fn of_folder(shared: &Shared) -> Result<Option<FaultPlace>, Problem> {
-    let Some(folder) = shared.sources.data_folder.clone() else { return Ok(None) };
+    let sources = &shared.sources;
+    let folder = sources.data_folder.as_ref().filter(|_| sources.agent.is_none());
+    let Some(folder) = folder.cloned() else { return Ok(None) };
     let connected = tokio::task::spawn_blocking(move || match Supervisor::connect(&folder) {
         Ok(_) => Ok(Some(FaultPlace::Folder(folder))),
         Err(DrillError::NoSupervisor { path, .. }) if is_missing(&path) => Ok(None),

@@ -878,6 +878,19 @@ mod tests {
     }
 
     #[test]
+    fn socket_that_a_supervisor_left_behind_keeps_no_agent_from_drills() {
+        let folder = TempDir::new().unwrap();
+        drop(UnixListener::bind(drill_socket(folder.path())).unwrap());
+        let (asked, _) = channel();
+        let address = agent(0, &asked);
+        let cluster = TestCluster::start_with(1, &[], |sources| {
+            sources.agent(Some(address.clone())).data_folder(folder.path())
+        });
+        let all = whole(&cluster);
+        assert_eq!((&all["allowed"], &all["why_not"]), (&json!(true), &Value::Null));
+    }
+
+    #[test]
     fn drill_of_the_node_that_is_asked_goes_on_to_the_next_if_one_cannot_run_it() {
         let supervised = Drilled::start(3);
         let socketless = TempDir::new().unwrap();
