@@ -62,8 +62,11 @@ impl Name {
             return Ok(known.found.clone());
         }
         if !known.is_under_way {
-            known.is_under_way = self.begin()?;
-            known.was_awaited = false;
+            match self.begin() {
+                Ok(()) => (known.is_under_way, known.was_awaited) = (true, false),
+                Err(error) if known.found.is_empty() => return Err(error),
+                Err(_) => {} // no thread just now: what was found before may still be right
+            }
         }
         // The rest of the time is for what is known already.
         let parts = if known.found.is_empty() { 1 } else { 2 };
@@ -92,7 +95,8 @@ impl Name {
         self.shared.lock().until_ns = 0;
     }
 
-    fn begin(&self) -> io::Result<bool> {
+    /// Under the lock of what is known.
+    fn begin(&self) -> io::Result<()> {
         let (shared, look, text) = (self.shared.clone(), self.look.clone(), self.text.clone());
         let look = move || {
             let found = look(&text);
@@ -110,8 +114,7 @@ impl Name {
             drop(known);
             shared.looked.notify_all();
         };
-        std::thread::Builder::new().name("coordinator-name".to_owned()).spawn(look)?;
-        Ok(true)
+        std::thread::Builder::new().name("coordinator-name".to_owned()).spawn(look).map(drop)
     }
 }
 
