@@ -30,7 +30,7 @@ impl Client {
     ) -> Result<Option<ScanRange>, ClientError> {
         while range.limit > 0 {
             let page = self.scan_page(range.request())?;
-            for entry in page.iter() {
+            for (at, entry) in page.iter().enumerate() {
                 let item;
                 let value: &[u8] = match entry.value {
                     EntryValue::Inline(value) => value,
@@ -46,7 +46,8 @@ impl Client {
                 range.limit = range.limit.saturating_sub(1);
                 if visit(entry.key, value).is_break() {
                     range.go_to(Bound::Excluded(entry.key));
-                    return Ok((range.limit > 0).then_some(range));
+                    let is_through = range.limit == 0 || (at + 1 == page.len() && page.is_done());
+                    return Ok((!is_through).then_some(range));
                 }
             }
             if page.is_done() {

@@ -277,6 +277,14 @@ fn scan_with_visits_what_a_scan_yields_and_can_be_taken_up_again() {
     }
     let nothing = ScanRange { limit: 0, ..ScanRange::default() };
     assert_eq!(visit(&mut client, nothing, 1), (Vec::new(), None));
+    // Ended at the last entry there is, nothing is left, as where nobody ends it.
+    for reverse in [false, true] {
+        let range = ScanRange { end: Bound::Excluded(keys[2].clone()), reverse, ..ScanRange::default() };
+        let (part, left) = visit(&mut client, range.clone(), 1);
+        assert!(part.len() == 1 && left.is_some());
+        assert_eq!(visit(&mut client, left.unwrap(), 1).1, None);
+        assert_eq!(visit(&mut client, range, 2).1, None);
+    }
     assert_eq!(client.outstanding(), 0);
 }
 
