@@ -156,9 +156,8 @@ impl PageReader {
             depend_on(needs, leaf.place.at, csn);
             first = leaf.end;
         }
-        let lasts = |(pair, _): &(PairAt, Csn)| {
-            regions.pair(*pair).mapped.as_ref().is_some_and(MappedPair::lasts)
-        };
+        let lasts =
+            |(pair, _): &(PairAt, Csn)| regions.pair(*pair).mapped.as_ref().is_some_and(MappedPair::lasts);
         if !needs.iter().all(lasts) && !planted(Mutant::EndedExtentRead) {
             return None;
         }
