@@ -206,7 +206,10 @@ mod tests {
     use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
     use cell_protocol::{EntryValue, PairRegions, RegionRows, RegionsReply};
     use cell_terms::{Epoch, ExtentOffset, PairId, Root, SlotIndex};
-    use cell_tree::{Change, Geometry, LeafEntry, NodeIndex, Slot, apply, empty_root};
+    use cell_tree::{
+        BulkFrame, Change, Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, apply, bulk_build,
+        empty_root,
+    };
 
     use super::*;
     use crate::link_id::LinkId;
@@ -282,7 +285,9 @@ mod tests {
         /// Writes an entry whose extent is in the place of this number.
         fn put(&mut self, key: &[u8], place: u32, value: &[u8]) {
             let entry = self.store(place, value);
-            let put = Change::Put { node: NodeIndex::ROOT, key, entry };
+            let mut leaf = LeafSnapshot::new();
+            Meganode::new(&self.nodes, self.geometry, self.slot).leaf(key, &mut leaf).unwrap();
+            let put = Change::Put { node: leaf.node(), key, entry };
             apply(&mut self.nodes, self.geometry, self.slot, &put, Csn(self.csn));
         }
 
@@ -291,6 +296,19 @@ mod tests {
             for (place, key) in (0..).zip([b"a", b"b", b"c", b"d"]) {
                 memory.put(key, place, format!("value {place}").as_bytes());
             }
+            memory
+        }
+
+        /// As many entries as several leaves have, the extent of each in the place of its number.
+        fn of_several_leaves(count: u32) -> Memory {
+            let mut memory = Memory::new();
+            let stored = |place: u32| (format!("key-{place:03}").into_bytes(), memory.store(place, b"value"));
+            let entries: Vec<_> = (0..count).map(stored).collect();
+            let Memory { nodes, geometry, slot, csn, .. } = &mut memory;
+            let (geometry, slot, csn) = (*geometry, *slot, Csn(*csn));
+            let mut allocator = SlotAllocator::new(geometry.nodes());
+            let emit = |change: Change<'_>| apply(&mut *nodes, geometry, slot, &change, csn);
+            bulk_build(geometry, slot, &BulkFrame::WHOLE, &mut allocator, entries, emit).unwrap();
             memory
         }
 
@@ -380,6 +398,22 @@ mod tests {
             assert!(!passed);
             println!("mutant {} caught by cell-client's pages in place", Mutant::HeaderUnsettled.name());
         });
+    }
+
+    /// Whichever of a page's leaves has changed since it was planned.
+    #[test]
+    fn headers_are_settled_by_the_leaf_that_led_to_them() {
+        let scan = Scan { keys_only: true, ..Scan::default() };
+        for moved in [0, 30, 59] {
+            let mut memory = Memory::of_several_leaves(60);
+            memory.plan(&scan).unwrap();
+            assert!(memory.reader.leaves.len() > 2, "{} leaves", memory.reader.leaves.len());
+            assert_eq!(csns(&memory.fill().unwrap()), (1..=60).map(Csn).collect::<Vec<_>>());
+            memory.plan(&scan).unwrap();
+            memory.put(format!("key-{moved:03}").as_bytes(), 600, b"value");
+            memory.store(moved, b"other");
+            assert!(memory.fill().is_none(), "{moved}");
+        }
     }
 
     #[test]
