@@ -49,9 +49,10 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(in_place::entry_that_is_not_durable_is_not_found_at_once), "{}", mutant.name());
         }
         plant(None);
-        let twins: [(tree::Mutant, fn()); 2] = [
+        let twins: [(tree::Mutant, fn()); 3] = [
             (tree::Mutant::FencesIgnored, astray::stale_parents_cost_a_step_aside),
             (tree::Mutant::RoleIgnored, astray::router_is_not_taken_for_entries),
+            (tree::Mutant::RoleIgnored, scans::router_is_not_scanned_in_place),
         ];
         for (mutant, test) in twins {
             assert!(passes(test), "{mutant:?}: the test itself fails");

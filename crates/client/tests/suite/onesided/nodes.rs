@@ -59,7 +59,7 @@ impl TwoNodeHarness {
     }
 
     /// Of which each memory is mapped.
-    fn mapped(permitted_ms: [u64; 2]) -> TwoNodeHarness {
+    pub(crate) fn mapped(permitted_ms: [u64; 2]) -> TwoNodeHarness {
         let mut owner = routed_owner();
         owner.map();
         TwoNodeHarness::over(owner, [0, 1], [false; 2], permitted_ms)

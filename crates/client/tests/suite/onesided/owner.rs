@@ -305,7 +305,12 @@ impl Owner {
 
     /// Ends the registration of every extent region, for those who have mapped it.
     pub(crate) fn end_mapped_extents(&mut self) {
-        self.pairs.iter().for_each(|owned| owned.ended[1].store(true, Ordering::Release));
+        (0..self.pairs.len()).for_each(|pair| self.end_mapped_extents_of(pair));
+    }
+
+    /// As [`Owner::end_mapped_extents`], of one pair.
+    pub(crate) fn end_mapped_extents_of(&mut self, pair: usize) {
+        self.pairs[pair].ended[1].store(true, Ordering::Release);
     }
 
     /// A region as a client maps it.

@@ -2,11 +2,13 @@
 //! whatever limits them, whatever was deleted, and wherever meganodes and pairs end.
 
 use cell_client::{Operation, Output, ScanPage};
-use cell_protocol::{Bound, Scan};
+use cell_protocol::{Bound, EntryValue, Scan};
+use cell_terms::Root;
 use proptest::prelude::*;
 
 use crate::onesided::answers::{filled, key, routed_owner, value};
 use crate::onesided::in_place::mapped;
+use crate::onesided::nodes::TwoNodeHarness;
 use crate::onesided::owner::Owner;
 use crate::onesided::read_harness::{MS, OPERATION_MS_MAX, ReadHarness, options};
 
@@ -149,6 +151,96 @@ pub(crate) fn page_that_is_not_believed_is_not_answered_at_once() {
 #[test]
 fn page_at_once_keeps_to_clock_watermark_and_trust() {
     page_that_is_not_believed_is_not_answered_at_once();
+}
+
+/// Whichever of its pairs is the one.
+#[test]
+fn page_depends_on_what_is_durable_in_each_of_its_pairs() {
+    let mut harness = filled(mapped(options(), routed_owner()), 300);
+    for reverse in [false, true] {
+        let scan = Scan { reverse, ..Scan::default() };
+        for number in [5, 150, 250] {
+            harness.owner.put_unseen(&key(number), b"newer");
+            assert_eq!(page_at_once(&mut harness, &scan), None, "{number} was written");
+            harness.owner.raise();
+            assert!(page_at_once(&mut harness, &scan).is_some(), "{number} may be seen");
+            harness.owner.delete_unseen(&key(number));
+            assert_eq!(page_at_once(&mut harness, &scan), None, "{number} was removed");
+            harness.owner.raise();
+            assert!(page_at_once(&mut harness, &scan).is_some(), "that {number} is gone may be seen");
+        }
+    }
+}
+
+/// The pair that the scan comes to last is the one whose registrations have ended.
+#[test]
+fn page_counts_by_the_registrations_of_each_of_its_pairs() {
+    for (last, reverse) in [(1, false), (0, true)] {
+        let mut harness = filled(mapped(options(), routed_owner()), 300);
+        let scan = Scan { reverse, ..Scan::default() };
+        assert!(page_at_once(&mut harness, &scan).is_some(), "while all of them last");
+        harness.owner.end_mapped_extents_of(last);
+        assert_eq!(page_at_once(&mut harness, &scan), None);
+    }
+}
+
+/// The client is stopped right after it has read a page of the memory of two nodes: for longer than one of
+/// them permits, whichever the scan began with.
+#[test]
+fn page_of_two_nodes_takes_no_longer_than_each_of_them_permits() {
+    for (permitted_ms, reverse) in [([50, 200], true), ([200, 50], false)] {
+        let mut harness = TwoNodeHarness::mapped(permitted_ms);
+        for _ in 0..2 {
+            assert_eq!(harness.get(&key(3)), Some(value(3)));
+        }
+        let in_place = |harness: &TwoNodeHarness| harness.core.one_sided_counters().unwrap().in_place;
+        let before = in_place(&harness);
+        let scan = Scan { reverse, ..Scan::default() };
+        harness.core.submit(harness.now_ns, &Operation::Scan(scan)).unwrap();
+        harness.core.validate(harness.now_ns);
+        assert_eq!(in_place(&harness) - before, 1, "it is read, and not looked at yet");
+        harness.owner.put(&key(150), b"newer");
+        harness.now_ns += 100 * MS;
+        let Output::Page(page) = harness.wait(100).unwrap().outcome.unwrap() else { panic!("no page") };
+        let entry = page.iter().find(|entry| entry.key == key(150)).unwrap();
+        assert!(matches!(entry.value, EntryValue::Inline(b"newer")), "{permitted_ms:?}: {entry:?}");
+        assert!(harness.is_spared(), "{:?}", harness.asked);
+    }
+}
+
+/// The root leads all keys to the first of three meganodes.
+#[test]
+fn page_goes_right_where_the_way_knows_one_meganode_alone() {
+    for reverse in [false, true] {
+        let mut harness = filled(mapped(options(), routed_owner()), 300);
+        let first = harness.owner.root_of(0, 0);
+        harness.owner.set_root(Root::leaf(first));
+        let before = harness.counters();
+        let page = page_at_once(&mut harness, &Scan { reverse, ..Scan::default() }).unwrap();
+        let after = harness.counters();
+        assert_eq!((page.len(), page.is_done()), (300, true));
+        assert_eq!((after.right_link - before.right_link, after.reads - before.reads), (3, 0));
+    }
+}
+
+/// A stale pointer leads to a slot that is a router's by now, whose leaf is over all keys.
+pub(crate) fn router_is_not_scanned_in_place() {
+    let mut harness = filled(mapped(options(), routed_owner()), 300);
+    let first = harness.owner.root_of(0, 0);
+    let stale = harness.owner.add_router(1, 1, first);
+    let root = harness.owner.add_router(0, 2, stale);
+    harness.owner.set_root(Root::router(root));
+    let bound = key(150);
+    let forward = Scan { start: Bound::Included(&bound), ..Scan::default() };
+    let backward = Scan { end: Bound::Excluded(&bound), reverse: true, ..Scan::default() };
+    for scan in [forward, backward] {
+        assert_eq!(page_at_once(&mut harness, &scan), None, "{scan:?}: there are entries");
+    }
+}
+
+#[test]
+fn router_at_a_stale_pointer_is_not_scanned_in_place() {
+    router_is_not_scanned_in_place();
 }
 
 fn bound(number: Option<u32>, keys: &[Vec<u8>]) -> Bound<'_> {
