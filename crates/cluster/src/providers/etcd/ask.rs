@@ -40,6 +40,8 @@ pub(super) struct Asker {
     /// The member that answered last.
     preferred: AtomicUsize,
     history: Mutex<History>,
+    /// The member that answered last, by what it says; 0: none has said.
+    member_id: AtomicU64,
     deadline_ns: AtomicU64,
 }
 
@@ -72,6 +74,7 @@ impl Asker {
             log_in_rest,
             preferred: AtomicUsize::new(0),
             history: Mutex::default(),
+            member_id: AtomicU64::new(0),
             deadline_ns: AtomicU64::new(0),
         };
         asker.set_deadline(deadline);
@@ -95,6 +98,11 @@ impl Asker {
     /// Which cluster of etcd has answered; none: nobody has.
     pub(super) fn cluster_id(&self) -> Option<u64> {
         self.history().cluster_id()
+    }
+
+    /// Which member has answered last; none: nobody has, or does not say.
+    pub(super) fn member_id(&self) -> Option<u64> {
+        Some(self.member_id.load(Ordering::Relaxed)).filter(|id| *id != 0)
     }
 
     /// Whether this is said by another cluster of etcd than the one that answers; where nobody says by whom,
@@ -160,7 +168,10 @@ impl Asker {
         };
         match header.filter(|header| header.is_etcds()) {
             Some(header) if self.history().is_of_another(header) => Err(PostFailure::OtherCluster),
-            Some(_) => Ok(answer),
+            Some(header) => {
+                self.member_id.store(header.member_id, Ordering::Relaxed);
+                Ok(answer)
+            }
             None => Err(self.stranger(member)),
         }
     }

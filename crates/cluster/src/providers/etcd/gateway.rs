@@ -112,6 +112,9 @@ pub(super) fn watch(prefix: &str, from: Revision) -> Value {
 pub(super) struct Header {
     #[serde(default, deserialize_with = "number")]
     pub(super) cluster_id: u64,
+    /// The member that was asked; 0: it does not say.
+    #[serde(default, deserialize_with = "number")]
+    pub(super) member_id: u64,
     #[serde(default, deserialize_with = "number")]
     pub(super) revision: Revision,
 }
@@ -387,7 +390,8 @@ mod tests {
         );
         let refused: TxnAnswer = serde_json::from_str(&refused).unwrap();
         assert!(!refused.succeeded);
-        assert_eq!(refused.header, Header { cluster_id: 13_061_576_741_656_834_432, revision: 2 });
+        let header = Header { cluster_id: 13_061_576_741_656_834_432, member_id: 1, revision: 2 };
+        assert_eq!(refused.header, header);
         let stored = refused.key(0).unwrap().unwrap();
         assert_eq!((stored.key.as_str(), stored.value.as_str(), stored.mod_revision), ("a", "1", 2));
         assert_eq!(refused.key(1).unwrap(), None);

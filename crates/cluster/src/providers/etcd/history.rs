@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn at(cluster_id: u64, revision: Revision) -> Header {
-        Header { cluster_id, revision }
+        Header { cluster_id, member_id: 1, revision }
     }
 
     /// Whether a history that goes back is known for another one, and stays so.

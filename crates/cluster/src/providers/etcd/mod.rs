@@ -103,6 +103,12 @@ impl Etcd {
         self.asker.cluster_id()
     }
 
+    /// Which member has answered last, by the id that etcd has given it; none: nobody has, or does not say.
+    #[must_use]
+    pub fn member_id(&self) -> Option<u64> {
+        self.asker.member_id()
+    }
+
     /// Each call takes at most so long from now on, over all members.
     pub fn set_deadline(&self, deadline: Duration) {
         self.asker.set_deadline(deadline);
