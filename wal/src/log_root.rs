@@ -13,7 +13,7 @@ use crate::flush_ground::FlushGround;
 use crate::flush_unfit::FlushUnfit;
 use crate::log_root_need::LogRootNeed;
 use crate::real::RealStorage;
-use crate::root_id::{ID_FILE, read_id};
+use crate::root_id::{ID_FILE, parse_id, read_id};
 use crate::storage::{Access, Storage, remove_files};
 
 /// A file of one block that the check leaves, for the time being.
@@ -37,6 +37,14 @@ impl LogRoot {
     /// The system's: it is not known.
     pub fn has_begun(folder: &Path) -> io::Result<bool> {
         folder.join(ID_FILE).try_exists()
+    }
+
+    /// The id that lies in this folder; none: what lies in its file is no id. Nothing is made.
+    ///
+    /// # Errors
+    /// The system's; `NotFound`: no node has begun there.
+    pub fn id_of(folder: &Path) -> io::Result<Option<u128>> {
+        std::fs::read(folder.join(ID_FILE)).map(|bytes| parse_id(&bytes))
     }
 
     /// Opens the log root in `folder`, which is made if it is missing, and checks all that it needs. It takes
@@ -149,6 +157,8 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), [ID_FILE]);
         let other = LogRoot::open(&folder.path().join("other")).unwrap().id;
         assert_ne!(other, Some(ids[0]));
+        assert_eq!(LogRoot::id_of(&root).unwrap(), Some(ids[0]));
+        assert_eq!(LogRoot::id_of(folder.path()).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -157,6 +167,7 @@ mod tests {
         for text in ["", "x", &"f".repeat(40)] {
             std::fs::write(folder.path().join(ID_FILE), text).unwrap();
             assert_eq!(LogRoot::open(folder.path()).unwrap().id, None, "{text}");
+            assert_eq!(LogRoot::id_of(folder.path()).unwrap(), None, "{text}");
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cell_terms::mutant::{Mutant, planted};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
@@ -81,6 +82,24 @@ impl TlsTrust {
         self.0.verifier.trusted().known.clone()
     }
 
+    /// Whether who shows this chain is trusted, its own certificate first, whatever names that is for.
+    ///
+    /// # Errors
+    /// Nobody of the file has signed it, or it does not hold now.
+    pub fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let Some((own, intermediates)) = chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let verifier = &self.0.verifier;
+        let trusted = verifier.trusted();
+        if trusted.known.contains(own) {
+            return Ok(());
+        }
+        let (own, now) = (ParsedCertificate::try_from(own)?, UnixTime::now());
+        let algorithms = verifier.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&own, &trusted.roots, intermediates, now, algorithms)
+    }
+
     /// Reads the file again if it is another one than at the last look; whether it was read.
     ///
     /// # Errors
@@ -101,6 +120,7 @@ impl TlsTrust {
 #[derive(Debug)]
 struct Trusted {
     known: Vec<CertificateDer<'static>>,
+    roots: Arc<RootCertStore>,
     signed: Arc<WebPkiServerVerifier>,
 }
 
@@ -112,8 +132,9 @@ impl Trusted {
         for certificate in &known {
             roots.add(certificate.clone()).map_err(|error| wrong(error.into()))?;
         }
-        let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-        Ok(Trusted { known, signed: signed.map_err(|error| wrong(error.into()))? })
+        let roots = Arc::new(roots);
+        let signed = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider()).build();
+        Ok(Trusted { known, roots, signed: signed.map_err(|error| wrong(error.into()))? })
     }
 }
 
@@ -217,6 +238,20 @@ mod tests {
         );
         let other = verdict(&trust, &two.folder(&["127.0.0.1"]), [127, 0, 0, 1]).unwrap_err();
         assert_eq!(other, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
+    }
+
+    #[test]
+    fn check_goes_by_who_signed_and_not_by_names() {
+        let (one, two) = (Authority::new("one"), Authority::new("two"));
+        let folder = one.folder(&["elsewhere.example"]);
+        let chain = |folder: &Folder| certificates(&folder.path("node.pem")).unwrap();
+        let trust = TlsTrust::open(&folder.path("ca.pem")).unwrap();
+        assert_eq!(trust.check(&chain(&folder)), Ok(()));
+        let other = trust.check(&chain(&two.folder(&["elsewhere.example"])));
+        assert_eq!(other, Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)));
+        assert!(trust.check(&[]).is_err());
+        let itself = TlsTrust::open(&folder.path("node.pem")).unwrap();
+        assert_eq!(itself.check(&chain(&folder)), Ok(()));
     }
 
     #[test]
