@@ -198,11 +198,18 @@ fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc
 fn wait_for_leases(from: &dyn Coordinator) -> Result<(), ClusterError> {
     let Some((alive, longest_ns)) = members_alive(from)? else { return Ok(()) };
     let until = Instant::now() + Duration::from_nanos(longest_ns) + BEYOND_LEASES;
-    message::note(&format!("{} leases of nodes have not ended yet", alive.len()));
+    message::note(&leases_words(alive.len()));
     while Instant::now() < until && members_alive(from)?.is_some() {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
+}
+
+fn leases_words(count: usize) -> String {
+    match count {
+        1 => "the lease of 1 node has not ended yet".to_owned(),
+        count => format!("the leases of {count} nodes have not ended yet"),
+    }
 }
 
 fn explain(error: &ClusterError) -> Failure {
