@@ -11,6 +11,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
+use crate::doctor::is_of_doctor;
 use crate::exit::{Exit, Failure};
 
 const DATA_DIR: &str = "data_dir";
@@ -94,7 +95,8 @@ impl Folders {
 
     /// Whether nothing is stored yet, as far as this host sees.
     pub(crate) fn are_new(&self) -> bool {
-        let mut logs = fs::read_dir(&self.log_root).into_iter().flatten();
+        let logs = fs::read_dir(&self.log_root).into_iter().flatten().flatten();
+        let mut logs = logs.filter(|entry| !entry.file_name().to_str().is_some_and(is_of_doctor));
         logs.next().is_none() && !self.coordinator().exists()
     }
 
@@ -136,6 +138,8 @@ mod tests {
         let apart = folders(&data, shared.to_str().unwrap()).unwrap();
         assert_eq!((apart.log_root(), apart.coordinator()), (&*shared, data.join("coordinator")));
         assert!(apart.are_new());
+        fs::write(shared.join("cell-doctor-7-shared"), "").unwrap();
+        assert!(apart.are_new(), "what a doctor has left is nothing stored");
         fs::write(shared.join("log-root-id"), "").unwrap();
         assert!(!apart.are_new(), "another host has begun");
     }

@@ -38,6 +38,7 @@ pub(crate) fn run(global: &Global, arguments: &DoctorArgs, matches: &ArgMatches)
     let (settings, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     settings::check_rules(&settings)?;
+    doctor::leave_nothing_on_signals(&settings)?;
     let DoctorArgs { beside, peers, token } = arguments;
     let besides = Besides { log_root: beside.as_deref(), peers, token: token.as_deref() };
     let findings = doctor::look(&settings, besides);

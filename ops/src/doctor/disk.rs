@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
+use rustix::io::Errno;
 
 use super::finding::{Finding, milliseconds, percentiles};
+use super::left_over;
 use crate::folders::Folders;
 use crate::output::number::bytes;
 
@@ -25,6 +27,9 @@ const NAMES_SOON: Duration = Duration::from_secs(1);
 const ROUNDS: u8 = 20;
 const LOCAL: &str =
     "use a local disk with ext4 or XFS, or a shared file system that is mounted for direct IO";
+
+const MOUNT_AGAIN: &str =
+    "mount its file system a second time, at another path, and give the log root there; see docs/LOG-ROOT.md";
 
 /// File systems of a network, which are no place for locks and sockets.
 const NETWORKS: [(i64, &str); 5] = [
@@ -54,12 +59,17 @@ pub(super) fn look(folders: &Folders, beside: Option<&Path>) -> Vec<Finding> {
         Ok(found) => findings.extend(found),
         Err(error) => {
             let seen = format!("{} cannot be written: {error}", root.display());
-            findings.push(Finding::bad("log root", seen, "give the folder to the user that runs the node"));
+            findings.push(Finding::bad("log root", seen, write_next(&error)));
             return findings;
         }
     }
-    if let Some(beside) = beside {
-        findings.push(own.seen_beside(beside));
+    match beside {
+        Some(beside) if is_same_mount(root, beside) => {
+            let seen = format!("{} is the log root by the same mount: that proves nothing", beside.display());
+            findings.push(Finding::doubtful("seen beside", seen, MOUNT_AGAIN));
+        }
+        Some(beside) => findings.push(own.seen_beside(beside)),
+        None => {}
     }
     findings
 }
@@ -96,6 +106,35 @@ fn room(root: &Path) -> Finding {
     }
 }
 
+/// What helps where the log root cannot be written.
+fn write_next(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ROFS) => "its file system is mounted for reading alone: mount it for writing",
+        Some(Errno::NOSPC | Errno::DQUOT) => "free some, or give a larger disk, or a larger quota",
+        Some(Errno::ACCESS | Errno::PERM) => "give the folder to the user that runs the node",
+        _ => "look at the file system that it is on, and at the kernel's log",
+    }
+}
+
+/// Whether a folder is the same one by the same mount: what is written to one goes by the caches by which it
+/// is read in the other. A second mount of it, a bind mount too, has another id. Where the kernel says none
+/// (before Linux 5.8), it is the same.
+fn is_same_mount(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let mask = StatxFlags::INO | StatxFlags::MNT_ID;
+        let found = statx(CWD, path, AtFlags::empty(), mask).ok()?;
+        Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+/// Removes this process's files.
+pub(super) fn remove_own(folder: &Path) {
+    for which in ["old", "new", "direct", "shared"] {
+        let _ = fs::remove_file(folder.join(left_over::name(which))); // one that was not made is not there
+    }
+}
+
 /// Files of this process alone, removed in the end.
 struct Probe {
     folder: PathBuf,
@@ -106,16 +145,13 @@ impl Probe {
         Probe { folder: folder.to_owned() }
     }
 
-    fn name(which: &str) -> String {
-        format!("cell-doctor-{}-{which}", std::process::id())
-    }
-
     fn path(&self, which: &str) -> PathBuf {
-        self.folder.join(Probe::name(which))
+        self.folder.join(left_over::name(which))
     }
 
     fn try_all(&self) -> io::Result<Vec<Finding>> {
         fs::write(self.path("old"), "old")?;
+        left_over::remove(&self.folder, &self.path("old"));
         fs::write(self.path("new"), "new")?;
         let renamed = fs::rename(self.path("new"), self.path("old"));
         let is_whole = renamed.is_ok()
@@ -142,15 +178,15 @@ impl Probe {
     fn seen_beside(&self, beside: &Path) -> Finding {
         const NAME: &str = "seen beside";
         const NEXT: &str = "mount it without caches of attributes, names and data; see docs/LOG-ROOT.md";
-        let there = beside.join(Probe::name("shared"));
-        let write = |fill: u8| -> rustix::io::Result<()> {
-            let file = open(&self.path("shared"), OFlags::CREATE | OFlags::RDWR)?;
+        let there = beside.join(left_over::name("shared"));
+        let write = |fill: u8, flags: OFlags| -> rustix::io::Result<()> {
+            let file = open(&self.path("shared"), flags | OFlags::RDWR)?;
             rustix::io::pwrite(&file, Block::of(fill).bytes(), 0).map(drop)
         };
         // A mount that keeps what is not there in mind shows it.
         let _ = there.try_exists();
         let begun = Instant::now();
-        if let Err(errno) = write(0) {
+        if let Err(errno) = write(0, OFlags::CREATE) {
             return Finding::bad(NAME, format!("cannot write: {errno}"), LOCAL);
         }
         let written = Instant::now();
@@ -163,7 +199,8 @@ impl Probe {
         }
         let names = written.elapsed();
         for fill in 1..=ROUNDS {
-            let read = write(fill).and_then(|()| read_block(&there));
+            // It is made once alone: a signal may have removed it.
+            let read = write(fill, OFlags::empty()).and_then(|()| read_block(&there));
             match read {
                 Ok(found) if found.iter().all(|byte| *byte == fill) => {}
                 Ok(_) => {
@@ -180,9 +217,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        for which in ["old", "new", "direct", "shared"] {
-            let _ = fs::remove_file(self.path(which)); // one that was not made is not there
-        }
+        remove_own(&self.folder);
     }
 }
 
@@ -261,9 +296,38 @@ mod tests {
         fs::create_dir(folders.log_root()).unwrap();
         let findings = look(&folders, Some(folders.log_root()));
         assert_eq!(of(&findings, "rename").health, Health::Well);
-        assert_eq!(of(&findings, "seen beside").health, Health::Well);
+        let same = of(&findings, "seen beside");
+        assert!(same.health == Health::Doubtful && same.seen.contains("the same mount"), "{same:?}");
         assert!(of(&findings, "sync").seen.contains("p99"), "{findings:?}");
         assert_eq!(fs::read_dir(folders.log_root()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn seen_beside_within_one_folder_sees_all_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let finding = Probe::in_folder(folder.path()).seen_beside(folder.path());
+        assert_eq!(finding.health, Health::Well, "{finding:?}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn is_same_mount_of_a_link_and_not_of_another_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other, link] = ["one", "other", "link"].map(|name| folder.path().join(name));
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        assert!(is_same_mount(&one, &link) && !is_same_mount(&one, &other));
+        assert!(!is_same_mount(&one, &folder.path().join("none")));
+    }
+
+    /// All of them were told to give the folder to the user.
+    #[test]
+    fn write_next_goes_by_what_the_system_says() {
+        let next = |errno: Errno| write_next(&io::Error::from(errno));
+        assert!(next(Errno::ROFS).contains("mount it for writing"));
+        assert!(next(Errno::NOSPC).contains("free some") && next(Errno::ACCESS).contains("to the user"));
+        assert!(next(Errno::IO).contains("kernel's log"));
     }
 
     #[test]
@@ -275,7 +339,7 @@ mod tests {
     #[test]
     fn seen_beside_of_a_file_with_other_bytes_is_bad() {
         let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        fs::write(there.path().join(Probe::name("shared")), [9; BLOCK]).unwrap();
+        fs::write(there.path().join(left_over::name("shared")), [9; BLOCK]).unwrap();
         let finding = Probe::in_folder(here.path()).seen_beside(there.path());
         assert_eq!(finding.health, Health::Bad, "{finding:?}");
         assert!(finding.seen.contains("what was there before"), "{finding:?}");

@@ -1,26 +1,22 @@
-//! Who is reached, and who is let in: ports, the coordinator, tokens and certificates.
+//! Who is reached, and who is let in: ports, tokens and certificates.
 
-use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use cell_cluster::Coordinator;
 use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_web::TOKENS_FILE;
+use rustls::CertificateError;
 
-use super::finding::{Finding, milliseconds, percentiles};
-use crate::etcd_settings;
-use crate::process_settings::{AGENT_ADDRESS, COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
-use crate::provider::Provider;
+use super::coordinator;
+use super::finding::Finding;
+use crate::process_settings::{AGENT_ADDRESS, COORDINATOR_TOKEN_FILE};
 use crate::start_checks::{NAMES_NEXT, address, check_fabric, check_tls, fabric_is_protected, names_lacking};
 
-const COORDINATOR: &str = "coordinator";
-/// Reads of the coordinator that are counted.
-const CALLS: usize = 50;
+const RIGHTS_NEXT: &str = "take the rights of others away: chmod o-rwx";
 const DAY_SECONDS: i64 = 24 * 3_600;
 const SOON_DAYS: i64 = 30;
 const SECRETS: [(&str, &str); 4] = [
@@ -41,7 +37,7 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         port(settings, "fabric's port", "listen_address"),
         port(settings, "HTTP's port", "http_address"),
         network(settings),
-        coordinator(settings),
+        coordinator::look(settings),
         tokens(settings),
     ];
     if !settings.text(AGENT_ADDRESS).is_empty() {
@@ -50,6 +46,7 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     findings.extend(tls(settings));
     findings.extend(SECRETS.into_iter().filter_map(|(name, of)| secret(settings, name, of)));
     findings.extend(CERTIFICATES.into_iter().filter_map(|(name, of)| certificates(settings, name, of)));
+    findings.extend(own_certificate(settings));
     let lacking = names_lacking(settings);
     findings.extend(lacking.map(|seen| Finding::doubtful("certificate's names", seen, NAMES_NEXT)));
     findings
@@ -92,106 +89,6 @@ fn network(settings: &Settings) -> Finding {
     }
 }
 
-fn coordinator(settings: &Settings) -> Finding {
-    const NEXT: &str = "start it; see coordinator_address, whose the socket is, which token is shown";
-    let [deadline, lease] =
-        ["coordinator_deadline_ms", "lease_ms"].map(|name| Duration::from_millis(settings.integer(name)));
-    match settings.text("coordinator_address") {
-        EMBEDDED => Finding::well(COORDINATOR, "embedded: in the node's own process"),
-        ETCD => match etcd_settings::open_each(settings) {
-            Ok(members) => {
-                let members = members.into_iter().map(|(place, member)| {
-                    let answer = read_often(&member);
-                    EtcdMember { place, answer, cluster: member.cluster_id() }
-                });
-                of_etcd(&members.collect::<Vec<_>>(), lease)
-            }
-            Err(failure) => Finding::bad(COORDINATOR, failure.what, "see the settings that begin with etcd_"),
-        },
-        place => match ask(place, settings, deadline) {
-            Ok(reads) => of_reads(reads.words(), reads.late, lease),
-            Err(why) => Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), NEXT),
-        },
-    }
-}
-
-/// What reads of the coordinator at a socket, or over TLS, took; else why it cannot be asked.
-fn ask(place: &str, settings: &Settings, deadline: Duration) -> Result<Reads, String> {
-    let provider = Provider::open(place, settings, deadline).map_err(|failure| failure.what)?;
-    read_often(&provider)
-}
-
-/// What reads of a coordinator took.
-#[derive(Clone, Copy, Debug)]
-struct Reads {
-    middle: Duration,
-    /// The 99th of a hundred.
-    late: Duration,
-}
-
-impl Reads {
-    fn words(self) -> String {
-        format!("{CALLS} reads: p50 {}, p99 {}", milliseconds(self.middle), milliseconds(self.late))
-    }
-}
-
-/// Reads, after one read that connects and logs in and is not counted; else why there is no answer.
-fn read_often(coordinator: &dyn Coordinator) -> Result<Reads, String> {
-    let mut times = Vec::with_capacity(CALLS);
-    for call in 0..=CALLS {
-        let before = Instant::now();
-        coordinator.read("cluster/terms").map_err(|error| with_causes(&error))?;
-        if call > 0 {
-            times.push(before.elapsed());
-        }
-    }
-    let (middle, late) = percentiles(&mut times).unwrap_or_default();
-    Ok(Reads { middle, late })
-}
-
-fn of_reads(seen: String, late: Duration, lease: Duration) -> Finding {
-    if late > lease / 10 {
-        return Finding::doubtful(COORDINATOR, seen, "a longer lease_ms, or a coordinator that is less busy");
-    }
-    Finding::well(COORDINATOR, seen)
-}
-
-/// A member of etcd that was asked by itself.
-struct EtcdMember {
-    place: String,
-    answer: Result<Reads, String>,
-    /// Which cluster of etcd it is of; none: it has not said.
-    cluster: Option<u64>,
-}
-
-/// Of the members of etcd. One that answers has most of the others.
-fn of_etcd(members: &[EtcdMember], lease: Duration) -> Finding {
-    const NEXT: &str =
-        "start what does not answer, or see etcd_endpoints, its certificates, user and password";
-    const ONE_CLUSTER: &str = "leave in etcd_endpoints the members of one cluster: no node starts with these";
-    let clusters: BTreeSet<u64> = members.iter().filter_map(|member| member.cluster).collect();
-    let words = members.iter().map(|EtcdMember { place, answer, cluster }| {
-        let of = cluster.filter(|_| clusters.len() > 1).map(|id| format!(" of the cluster {id:x}"));
-        let of = of.unwrap_or_default();
-        match answer {
-            Ok(reads) => format!("{place}{of}: {}", reads.words()),
-            Err(why) => format!("{place}{of} does not answer: {why}"),
-        }
-    });
-    let seen = words.collect::<Vec<_>>().join("; ");
-    if clusters.len() > 1 {
-        return Finding::bad(COORDINATOR, seen, ONE_CLUSTER);
-    }
-    let answered = members.iter().filter_map(|member| member.answer.as_ref().ok());
-    match answered.map(|reads| reads.late).max() {
-        None => Finding::bad(COORDINATOR, seen, NEXT),
-        Some(_) if members.iter().any(|member| member.answer.is_err()) => {
-            Finding::doubtful(COORDINATOR, seen, NEXT)
-        }
-        Some(late) => of_reads(seen, late, lease),
-    }
-}
-
 fn tokens(settings: &Settings) -> Finding {
     let path = settings.text(TOKENS_FILE);
     if path.is_empty() {
@@ -201,15 +98,45 @@ fn tokens(settings: &Settings) -> Finding {
         (Err(error), _) => {
             Finding::bad("tokens", with_causes(&error), "mend the file: `ROLES NAME SHA256` a line")
         }
-        (Ok(_), Some(why)) => Finding::bad("tokens", why, "take the rights of others away"),
+        (Ok(_), Some(why)) => Finding::bad("tokens", what_is_exposed(&why), RIGHTS_NEXT),
         (Ok(_), None) => Finding::well("tokens", format!("{path} reads, and nobody else can")),
     }
+}
+
+/// Without what helps, which a finding says in its own place.
+fn what_is_exposed(why: &str) -> &str {
+    why.split_once("; next: ").map_or(why, |(what, _)| what)
 }
 
 /// Whether a node could not serve TLS as its settings say.
 fn tls(settings: &Settings) -> Option<Finding> {
     const NEXT: &str = "see that the files are there, and that key and certificate belong together";
     check_tls(settings).err().map(|failure| Finding::bad("TLS", failure.what, NEXT))
+}
+
+/// Where the certificate that the node shows is none that its own file of trusted ones has, or has signed.
+/// One that has ended is told elsewhere.
+fn own_certificate(settings: &Settings) -> Option<Finding> {
+    const NEXT: &str = "give a certificate of a CA that is in tls_trust_file, or add its CA there, at every \
+                        node and client; to roll a CA, have both there first (docs/CLI.md)";
+    let trusted = settings.text(TLS_TRUST_FILE);
+    if trusted.is_empty() {
+        return None; // the certificate itself is what is trusted
+    }
+    let tls = check_tls(settings).ok()??;
+    let (shown, chain) = tls.shown();
+    let error = tls.trust().check(&chain).err()?;
+    if matches!(
+        error,
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. }
+        )
+    ) {
+        return None;
+    }
+    let shown = shown.display();
+    let seen = format!("whoever trusts by {trusted} refuses the certificate of {shown}: {error}");
+    Some(Finding::bad("certificate's CA", seen, NEXT))
 }
 
 fn secret(settings: &Settings, name: &'static str, of: &str) -> Option<Finding> {
@@ -221,7 +148,7 @@ fn secret(settings: &Settings, name: &'static str, of: &str) -> Option<Finding> 
         (Err(error), _) => {
             Finding::bad(name, format!("{path}: {error}"), "see that it is there, and its setting")
         }
-        (Ok(_), Some(why)) => Finding::bad(name, why, "take the rights of others away"),
+        (Ok(_), Some(why)) => Finding::bad(name, what_is_exposed(&why), RIGHTS_NEXT),
         (Ok(_), None) => Finding::well(name, format!("{path} is its user's")),
     })
 }
@@ -248,6 +175,11 @@ fn certificates(settings: &Settings, name: &'static str, of: &str) -> Option<Fin
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
     use super::*;
     use crate::doctor::Health;
     use crate::settings::tests::settings;
@@ -273,36 +205,52 @@ mod tests {
         assert!(half.health == Health::Bad && half.seen.contains(TLS_CERTIFICATE_FILE), "{half:?}");
     }
 
-    /// A member that has answered so late; none: not at all.
-    fn member(late_ms: Option<u64>, cluster: u64) -> EtcdMember {
-        let late = late_ms.map(Duration::from_millis).ok_or_else(|| "refused".to_owned());
-        let answer = late.map(|late| Reads { middle: Duration::ZERO, late });
-        EtcdMember { place: "http://etcd:2379".to_owned(), answer, cluster: late_ms.map(|_| cluster) }
+    /// `next:` stood there twice.
+    #[test]
+    fn tokens_that_others_read_have_one_thing_to_do() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("admin root {}\n", "0".repeat(64))).unwrap();
+        std::fs::set_permissions(file.path(), Permissions::from_mode(0o644)).unwrap();
+        let path = file.path().to_str().unwrap();
+        for found in [
+            tokens(&settings(&[(TOKENS_FILE, path)])),
+            secret(&settings(&[(TLS_KEY_FILE, path)]), "private key", TLS_KEY_FILE).unwrap(),
+        ] {
+            assert!(found.health == Health::Bad && found.seen.ends_with(path), "{found:?}");
+            assert!(found.next.is_some_and(|next| next.contains("chmod o-rwx")), "{found:?}");
+        }
     }
 
-    #[test]
-    fn etcd_is_bad_when_members_are_of_different_clusters() {
-        let lease = Duration::from_secs(5);
-        let apart = of_etcd(&[member(Some(1), 0xa1), member(Some(1), 0xb2), member(None, 0)], lease);
-        assert_eq!(apart.health, Health::Bad);
-        assert!(apart.seen.contains("http://etcd:2379 of the cluster b2: "), "{}", apart.seen);
-        let one = of_etcd(&[member(Some(1), 0xa1), member(Some(1), 0xa1)], lease);
-        assert!(one.health == Health::Well && !one.seen.contains("cluster"), "{one:?}");
+    /// A CA of this name signs a certificate, in this folder.
+    fn signed(folder: &Path, ca: &str) -> [String; 3] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, ca);
+        let authority = params.self_signed(&key).unwrap().pem();
+        let (issuer, own) = (Issuer::new(params, key), KeyPair::generate().unwrap());
+        let own_params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = own_params.signed_by(&own, &issuer).unwrap().pem();
+        [("ca", authority), ("crt", certificate), ("key", own.serialize_pem())].map(|(name, text)| {
+            let path = folder.join(format!("{ca}.{name}"));
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        })
     }
 
+    /// Each was well by itself, and no peer took the node.
     #[test]
-    fn etcd_is_bad_when_no_member_answers_and_doubtful_when_one_does_not_or_is_slow() {
-        let lease = Duration::from_secs(5);
-        let of = |members: &[Option<u64>]| {
-            let members = members.iter().map(|late| member(*late, 7));
-            of_etcd(&members.collect::<Vec<_>>(), lease)
+    fn certificate_of_a_ca_that_is_not_trusted_is_bad() {
+        let folder = tempfile::tempdir().unwrap();
+        let [[one, certificate, key], [two, ..]] = ["one", "two"].map(|ca| signed(folder.path(), ca));
+        let of = |trust: &str| {
+            let files = [(TLS_CERTIFICATE_FILE, &*certificate), (TLS_KEY_FILE, &*key)];
+            own_certificate(&settings(&[&files[..], &[(TLS_TRUST_FILE, trust)]].concat()))
         };
-        assert_eq!(of(&[Some(1), Some(500), Some(2)]).health, Health::Well);
-        assert_eq!(of(&[Some(1), Some(501), Some(2)]).health, Health::Doubtful);
-        let silent = of(&[Some(1), None, Some(2)]);
-        assert_eq!(silent.health, Health::Doubtful);
-        assert!(silent.seen.contains("http://etcd:2379 does not answer: refused"), "{}", silent.seen);
-        assert!(silent.next.is_some_and(|next| next.contains("etcd_endpoints")));
-        assert_eq!(of(&[None, None]).health, Health::Bad);
+        assert_eq!(of(&one), None);
+        assert_eq!(of(""), None);
+        let found = of(&two).unwrap();
+        assert!(found.health == Health::Bad && found.seen.contains(&*two), "{found:?}");
+        assert!(found.next.is_some_and(|next| next.contains("tls_trust_file")), "{found:?}");
     }
 }

@@ -1,8 +1,15 @@
-//! `cell doctor --peer`: what a host is told of the other nodes.
+//! `cell doctor`: what a host is told of the other nodes, and of a log root that is not the cluster's; what
+//! is left of a doctor that was ended.
 
+use std::fs;
+use std::io;
 use std::path::Path;
+use std::process::Stdio;
 
 use cell_tests::ports::Ports;
+use cell_tests::process::signal;
+use cell_tests::wait;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::coordinator_tls::{ADMIN, TOKEN};
@@ -80,4 +87,50 @@ fn doctor_says_of_a_peer_with_tls_and_tokens_what_is_lacking() {
     is_met(&unknown, "it is reached, and does not say of which cluster it is");
     is_bad(&look(&["--tls-trust-file", &distrust]), &peer, "tls_trust_file");
     is_bad(&look(&[]), &peer, "as the peer has them");
+}
+
+/// What `cell doctor` says of a log root's id, for the coordinator of a cluster.
+fn log_root_id(coordinator: &str, root: &Path) -> Option<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    let root = format!("--log-root={}", root.display());
+    let said = command(&["doctor", "--json", &data, &root, coordinator]).output().unwrap();
+    let document: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let mut checks = document["checks"].as_array().unwrap().iter();
+    checks.find(|check| check["name"] == "log root's id").cloned()
+}
+
+#[test]
+fn doctor_says_of_a_log_root_whether_it_is_the_clusters_and_of_its_coordinator_that_it_takes_writes() {
+    let dev = Dev::start();
+    let coordinator = format!("--coordinator-address={}", dev.server.coordinator().display());
+    let own = log_root_id(&coordinator, &Path::new(dev.data()).join("log")).unwrap();
+    assert_eq!(own["health"], "well", "{own}");
+    let empty = tempfile::tempdir().unwrap();
+    let other = log_root_id(&coordinator, empty.path()).unwrap();
+    is_bad(&other, "nothing is stored there", "log_root");
+    let said = command(&["doctor", "--json", "--data-dir", dev.data(), &coordinator]).output().unwrap();
+    let document: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let mut checks = document["checks"].as_array().unwrap().iter();
+    let found = checks.find(|check| check["name"] == "coordinator").unwrap();
+    assert!(found["seen"].as_str().unwrap().contains("it takes writes"), "{found}");
+}
+
+#[test]
+fn doctor_that_a_signal_ends_leaves_nothing_in_the_log_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, beside] = ["data", "beside"].map(|name| folder.path().join(name));
+    let root = data.join("log");
+    fs::create_dir_all(&root).unwrap();
+    fs::create_dir(&beside).unwrap();
+    let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let names = || fs::read_dir(&root).unwrap().map(name);
+    let flags = [format!("--data-dir={}", data.display()), format!("--beside={}", beside.display())];
+    let mut doctor = command(&["doctor"]);
+    let mut doctor = doctor.args(flags).stdout(Stdio::null()).spawn().unwrap();
+    // It waits there for a name that does not come.
+    wait::until("the doctor waits", || names().any(|name| name.ends_with("-shared")));
+    signal(Pid::from_child(&doctor), Signal::TERM);
+    assert_eq!(doctor.wait().unwrap().code(), Some(130));
+    assert_eq!(names().collect::<Vec<_>>(), Vec::<String>::new());
 }

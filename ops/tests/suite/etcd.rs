@@ -1,5 +1,7 @@
 //! A node whose coordinator is etcd: as `cell doctor` sees it, served, and with its table brought home.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -36,6 +38,38 @@ fn examined(data: &str, endpoints: &str) -> Value {
     checks.iter().find(|check| check["name"] == "coordinator").unwrap().clone()
 }
 
+/// Raises etcd's alarm NOSPACE, or takes it back.
+fn alarm(port: u16, action: &str) {
+    let body = format!(r#"{{"action":"{action}","memberID":"0","alarm":"NOSPACE"}}"#);
+    let mut gateway = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let question = format!(
+        "POST /v3/maintenance/alarm HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    gateway.write_all(question.as_bytes()).unwrap();
+    let mut said = String::new();
+    gateway.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+/// A member that takes no write, one that is named twice, and one that is silent beside one that is not.
+fn members_are_told_apart(member: u16, data: &str, endpoints: &str) {
+    alarm(member, "ACTIVATE");
+    let full = examined(data, endpoints);
+    assert!(full["health"] == "bad" && full["seen"].as_str().unwrap().contains("NOSPACE"), "{full}");
+    alarm(member, "DEACTIVATE");
+    wait::until("the doctor's write is taken again", || examined(data, endpoints)["health"] != "bad");
+    let twice = examined(data, &format!("{endpoints},http://localhost:{member}"));
+    assert!(twice["seen"].as_str().unwrap().contains("are one member"), "{twice}");
+
+    let silent = format!("{endpoints},http://127.0.0.1:{}", member + 2);
+    wait::until("the doctor tells the member that is silent from the other", || {
+        let seen = examined(data, &silent);
+        seen["health"] == "doubtful" && seen["seen"].as_str().unwrap().contains("does not answer")
+    });
+}
+
 /// A node with these flags, and its address.
 fn start(port: u16, flags: &[&str]) -> (Child, String) {
     let server = format!("127.0.0.1:{port}");
@@ -64,11 +98,7 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
         let seen = examined(&data, &endpoints);
         seen["health"] != "bad" && seen["seen"].as_str().unwrap().contains("50 reads")
     });
-    let silent = format!("{endpoints},http://127.0.0.1:{}", member + 2);
-    wait::until("the doctor tells the member that is silent from the other", || {
-        let seen = examined(&data, &silent);
-        seen["health"] == "doubtful" && seen["seen"].as_str().unwrap().contains("does not answer")
-    });
+    members_are_told_apart(member, &data, &endpoints);
 
     let other = member + 4;
     let mut elsewhere = self::etcd(&folder.path().join("other"), other).unwrap();
