@@ -1,5 +1,7 @@
 //! How a cluster's etcd is reached.
 
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,25 +27,41 @@ pub struct EtcdOptions {
 /// The endpoints of a list, separated by commas.
 ///
 /// # Errors
-/// What is no endpoint, in words.
+/// What is no endpoint, or names a member a second time, in words.
 pub fn parse_etcd_endpoints(list: &str) -> Result<Vec<String>, String> {
-    let endpoints = list.split(',').map(|endpoint| parse_endpoint(endpoint.trim()));
+    let mut places = BTreeSet::new();
+    let endpoints = list.split(',').map(|endpoint| {
+        let (scheme, place) = parse_endpoint(endpoint.trim())?;
+        if !places.insert(place.clone()) {
+            return Err(format!("`{place}` is named twice: each member of etcd is named once"));
+        }
+        Ok(format!("{scheme}://{place}"))
+    });
     endpoints.collect()
 }
 
-fn parse_endpoint(endpoint: &str) -> Result<String, String> {
+/// The scheme, and the host and port as all write them.
+fn parse_endpoint(endpoint: &str) -> Result<(&str, String), String> {
     let wrong =
         || format!("`{endpoint}` is no endpoint of etcd: it takes http://HOST:PORT or https://HOST:PORT");
     let (scheme, authority) = endpoint.split_once("://").unwrap_or(("http", endpoint));
     let authority = authority.trim_end_matches('/');
     let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@?#".contains(c));
-    let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-    let is_port = port.parse::<u16>().is_ok_and(|port| port != 0);
-    if !matches!(scheme, "http" | "https") || !is_host || !is_plain || !is_port {
+    let port = port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+    let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if in_brackets.is_some_and(|address| address.contains('%')) {
+        return Err(format!("`{endpoint}` has a scope id (`%`), which is none in an endpoint of etcd"));
+    }
+    let host = match in_brackets {
+        Some(address) => format!("[{}]", address.parse::<Ipv6Addr>().map_err(|_| wrong())?),
+        None => host.to_ascii_lowercase(),
+    };
+    let is_in = |c: char| !c.is_whitespace() && !"/@?#%".contains(c);
+    let is_host = in_brackets.is_some() || (!host.is_empty() && host.chars().all(|c| c != ':' && is_in(c)));
+    if !matches!(scheme, "http" | "https") || !is_host {
         return Err(wrong());
     }
-    Ok(format!("{scheme}://{authority}"))
+    Ok((scheme, format!("{host}:{port}")))
 }
 
 #[cfg(test)]
@@ -60,5 +78,32 @@ mod tests {
         {
             assert!(parse_etcd_endpoints(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// It was asked on and on: no request can be made of it.
+    #[test]
+    fn parse_endpoints_with_a_scope_id_or_what_is_no_address_are_refused() {
+        for wrong in ["https://[fe80::1%25eth0]:2379", "http://[fe80::1%3]:2379"] {
+            let refused = parse_etcd_endpoints(wrong).unwrap_err();
+            assert!(refused.contains("scope id"), "{refused}");
+        }
+        for wrong in ["http://[a]:1", "http://[]:1", "http://a%25b:1", "http://[::1]x:1"] {
+            assert!(parse_etcd_endpoints(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parse_endpoints_that_name_a_member_twice_are_refused() {
+        for wrong in [
+            "http://a:1,http://a:1",
+            "http://a:1,http://A:1/",
+            "a:1,https://a:1",
+            "http://a:1,http://a:01",
+            "http://[::1]:1,http://[0:0::1]:1",
+        ] {
+            let refused = parse_etcd_endpoints(wrong).unwrap_err();
+            assert!(refused.contains("named twice"), "{refused}");
+        }
+        assert!(parse_etcd_endpoints("http://a:1,http://a:2,http://b:1").is_ok());
     }
 }
