@@ -43,6 +43,12 @@ pub enum EtcdError {
         /// What was answered.
         status: u16,
     },
+    /// It was asked without TLS, and speaks TLS.
+    #[error("{endpoint} speaks TLS: use https:// in `etcd_endpoints`")]
+    SpeaksTls {
+        /// Where.
+        endpoint: Box<str>,
+    },
     /// A member is of another cluster of etcd than those that answered before.
     #[error("{endpoint} belongs to another cluster of etcd than the members that have answered before")]
     OtherCluster {

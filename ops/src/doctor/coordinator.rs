@@ -184,7 +184,7 @@ struct EtcdMember {
 /// Of the members of etcd. One that answers has most of the others.
 fn of_etcd(members: &[EtcdMember], lease: Duration) -> Finding {
     const NEXT: &str =
-        "start what does not answer, or see etcd_endpoints, its certificates, user and password";
+        "do as it says, start what is silent, or see etcd_endpoints, its certificates, user and password";
     const ONE_CLUSTER: &str = "leave in etcd_endpoints the members of one cluster: no node starts with these";
     const NO_WRITE: &str = "see \"etcd\" in docs/HANDBOOK.md; out of space: compact, defragment, disarm the \
                             alarm. No lease is renewed before that, and nodes are silent";

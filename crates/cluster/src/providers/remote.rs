@@ -135,6 +135,16 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Of a call whose time is over the system says that it timed out, and not after how long.
+fn silent(error: io::Error, deadline_ns: u64) -> io::Error {
+    let has_words = error.get_ref().is_some() || error.raw_os_error().is_some();
+    if error.kind() != io::ErrorKind::TimedOut || has_words {
+        return error;
+    }
+    let words = format!("it did not answer within {} ms", deadline_ns / 1_000_000);
+    io::Error::new(io::ErrorKind::TimedOut, words)
+}
+
 impl Way {
     fn connect(&self, until_ns: u64) -> Result<Pipe, NoWay> {
         match self {
@@ -197,15 +207,22 @@ impl Coordinator for Remote {
     }
 
     fn call_timed(&self, request: &CoordinatorRequest) -> Result<Answered, ClusterError> {
-        let until_ns = boottime_ns().saturating_add(self.deadline_ns.load(Ordering::Relaxed));
+        let deadline_ns = self.deadline_ns.load(Ordering::Relaxed);
+        let until_ns = boottime_ns().saturating_add(deadline_ns);
         match self.call_within(request, until_ns) {
             Ok((Response::Refused(CoordinatorRefusal::Stopped), _)) => {
                 // The transaction at which it stopped may be on stable storage.
                 Err(ClusterError::OutcomeUnknown(io::ErrorKind::BrokenPipe.into()))
             }
             Ok(answered) => Ok(answered),
-            Err(Failure { sent: false, source }) => Err(ClusterError::NotReached(source)),
-            Err(Failure { sent: true, source }) => Err(ClusterError::OutcomeUnknown(source)),
+            Err(Failure { sent, source }) => {
+                let source = silent(source, deadline_ns);
+                Err(if sent {
+                    ClusterError::OutcomeUnknown(source)
+                } else {
+                    ClusterError::NotReached(source)
+                })
+            }
         }
     }
 }
@@ -256,6 +273,18 @@ mod tests {
     use crate::test_tls::{Ends, TOKEN};
 
     const FAR: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn call_whose_time_is_over_says_how_long_that_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        // It listens, and answers nobody.
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let remote = Remote::new(&path, Duration::from_millis(20));
+        let error = remote.call(&CoordinatorRequest::Read { key: "a".to_owned() }).unwrap_err();
+        let words = cell_terms::text::with_causes(&error);
+        assert!(words.contains("did not answer within 20 ms"), "{words}");
+    }
 
     #[test]
     fn certificate_that_is_not_taken_is_told_from_a_coordinator_that_is_not_there() {

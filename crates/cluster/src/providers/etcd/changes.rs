@@ -53,6 +53,19 @@ enum WatchEnd {
     Failed(io::Error),
 }
 
+impl WatchEnd {
+    fn silent() -> WatchEnd {
+        let words = "a watch of etcd did not say in time what has changed";
+        WatchEnd::Failed(io::Error::new(io::ErrorKind::TimedOut, words))
+    }
+
+    fn of_read(error: io::Error) -> WatchEnd {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>());
+        let is_silent = matches!(inner, Some(ureq::Error::Timeout(_)));
+        if is_silent { WatchEnd::silent() } else { WatchEnd::Failed(error) }
+    }
+}
+
 impl Changes {
     fn streams(&self) -> MutexGuard<'_, VecDeque<Stream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
@@ -178,11 +191,11 @@ impl Stream {
 
     fn read_line(&mut self, asker: &Asker, until_ns: u64) -> Result<(), WatchEnd> {
         if asker.clock.now_ns() >= until_ns {
-            return Err(WatchEnd::Failed(io::ErrorKind::TimedOut.into()));
+            return Err(WatchEnd::silent());
         }
         self.line.clear();
         let read = self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line);
-        read.map_err(WatchEnd::Failed)?;
+        read.map_err(WatchEnd::of_read)?;
         if self.line.last() != Some(&b'\n') {
             return Err(WatchEnd::Failed(io::ErrorKind::UnexpectedEof.into()));
         }

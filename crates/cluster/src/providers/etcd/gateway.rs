@@ -323,6 +323,9 @@ impl Complaint {
         match self.code {
             // A proxy's, which may have passed it on, or a member's that stops.
             None if self.status >= 500 || matches!(self.status, 408 | 429) => Verdict::Unknown,
+            None if says("HTTP request to an HTTPS server") => {
+                Verdict::Stranger(EtcdError::SpeaksTls { endpoint: endpoint.into() })
+            }
             None if says("CommonName of client") => Verdict::Never(EtcdError::CommonName),
             None | Some(UNIMPLEMENTED) => {
                 Verdict::Stranger(EtcdError::NoGateway { endpoint: endpoint.into(), status: self.status })
@@ -441,6 +444,8 @@ mod tests {
             verdict(404, "Not Found\n"),
             Verdict::Stranger(EtcdError::NoGateway { status: 404, .. })
         ));
+        let secure = verdict(400, "Client sent an HTTP request to an HTTPS server.\n");
+        assert_eq!(secure, Verdict::Stranger(EtcdError::SpeaksTls { endpoint: "e".into() }));
         let common_name = "CommonName of client sending a request against gateway will be ignored\n";
         assert_eq!(verdict(400, common_name), Verdict::Never(EtcdError::CommonName));
         let words = "etcdserver: authentication is not enabled";

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustls::RootCertStore;
@@ -22,8 +23,10 @@ use ureq::{Agent, Body};
 use crate::clock::boottime_ns;
 use crate::etcd_error::EtcdError;
 use crate::providers::etcd::gateway::Complaint;
+use crate::providers::etcd::http_words::{Asked, words};
 use crate::providers::etcd::options::EtcdOptions;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
+use crate::providers::etcd::route::TryTimes;
 use crate::providers::names::{Look, Name, look_up};
 
 /// An answer that is longer is not read.
@@ -38,6 +41,8 @@ const ADDRESSES_MAX: usize = 16;
 /// Members over HTTP.
 pub(super) struct Http {
     endpoints: Vec<String>,
+    /// Which of them have.
+    have_answered: Vec<AtomicBool>,
     files: TlsFiles,
     loaded: RwLock<Loaded>,
     names: Names,
@@ -77,7 +82,8 @@ impl Http {
         let files = TlsFiles { ca: options.ca_file.clone(), client: options.client_certificate.clone() };
         let (names, texts) = (Names::looked_up_by(Arc::new(look_up)), files.read()?);
         let agent = agent(&texts, &names)?;
-        Ok(Http { endpoints, files, loaded: RwLock::new(Loaded { texts, agent }), names })
+        let have_answered = endpoints.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(Http { endpoints, have_answered, files, loaded: RwLock::new(Loaded { texts, agent }), names })
     }
 
     fn agent(&self) -> Agent {
@@ -116,31 +122,57 @@ impl Http {
     }
 
     /// The body of an answer that is one.
-    fn body(&self, member: usize, answer: Result<Response<Body>, ureq::Error>) -> Result<Body, PostFailure> {
-        let response = answer.map_err(|error| self.failure(member, error))?;
+    fn body(
+        &self,
+        (member, times): (usize, TryTimes),
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> Result<Body, PostFailure> {
+        let response = answer.map_err(|error| self.failure(member, times, &error))?;
+        self.have_answered[member].store(true, Ordering::Relaxed);
         let status = response.status().as_u16();
         let mut body = response.into_body();
         if status == 200 {
             return Ok(body);
         }
         let text = body.with_config().limit(COMPLAINT_BYTES_MAX).read_to_vec();
-        let text = text.map_err(|error| PostFailure::Unanswered { sent: true, source: error.into_io() })?;
+        let text = text.map_err(|error| self.broken_off(member, times, &error))?;
         Err(PostFailure::Complained(Complaint::read(status, &text)))
     }
 
-    fn failure(&self, member: usize, error: ureq::Error) -> PostFailure {
-        let sent = was_sent(&error);
-        if !sent || matches!(&error, ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData) {
+    /// Why there is no answer of a member, or no whole one.
+    fn words(&self, member: usize, times: TryTimes, error: &ureq::Error) -> String {
+        let asked = Asked {
+            endpoint: &self.endpoints[member],
+            shows_certificate: self.files.client.is_some(),
+            has_answered: self.have_answered[member].load(Ordering::Relaxed),
+            times,
+        };
+        words(asked, error)
+    }
+
+    /// An answer was begun, and did not end.
+    fn broken_off(&self, member: usize, times: TryTimes, error: &ureq::Error) -> PostFailure {
+        let kind = match error {
+            ureq::Error::Timeout(_) => io::ErrorKind::TimedOut,
+            _ => io::ErrorKind::BrokenPipe,
+        };
+        let source = io::Error::new(kind, self.words(member, times, error));
+        PostFailure::Unanswered { sent: true, source }
+    }
+
+    fn failure(&self, member: usize, times: TryTimes, error: &ureq::Error) -> PostFailure {
+        let sent = was_sent(error);
+        if !sent || matches!(error, ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData) {
             self.look_again();
         }
-        let kind = match &error {
+        let kind = match error {
             ureq::Error::Timeout(_) => io::ErrorKind::TimedOut,
             ureq::Error::HostNotFound => io::ErrorKind::NotFound,
             ureq::Error::Io(error) => error.kind(),
             _ => io::ErrorKind::Other,
         };
-        let words = format!("{}: {error}", self.endpoints[member]);
-        PostFailure::Unanswered { sent, source: io::Error::new(kind, words) }
+        let source = io::Error::new(kind, self.words(member, times, error));
+        PostFailure::Unanswered { sent, source }
     }
 }
 
@@ -159,13 +191,9 @@ impl Gateway for Http {
         let request = agent.configure_request(self.request(question)?);
         let request = request.timeout_resolve(Some(times.connect)).timeout_connect(Some(times.connect));
         let request = request.timeout_global(Some(times.whole)).build();
-        let mut body = self.body(member, agent.run(request))?;
+        let mut body = self.body((member, times), agent.run(request))?;
         let answer = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-        answer.map_err(|error| {
-            let words = format!("{}: {error}", self.endpoints[member]);
-            let source = io::Error::new(io::ErrorKind::BrokenPipe, words);
-            PostFailure::Unanswered { sent: true, source }
-        })
+        answer.map_err(|error| self.broken_off(member, times, &error))
     }
 
     fn open(&self, question: Question<'_>) -> Result<Box<dyn Read + Send>, PostFailure> {
@@ -175,7 +203,7 @@ impl Gateway for Http {
         let request = request.timeout_resolve(Some(times.connect)).timeout_connect(Some(times.connect));
         let request = request.timeout_recv_response(Some(times.whole));
         let request = request.timeout_per_read(Some(times.whole)).build();
-        let body = self.body(member, agent.run(request))?;
+        let body = self.body((member, times), agent.run(request))?;
         Ok(Box::new(body.into_reader()))
     }
 }

@@ -7,6 +7,7 @@
 //! | `lease_row`, `lease_watch`, `leases`, `observer` | leases as rows, and who ends those that nobody renews |
 //! | `route`, `history` | which member is asked, and what no answer means; whether rows are gone |
 //! | `ask`, `post`, `http` | one question over all members; one member; its socket |
+//! | `http_words` | what is said of a member that gives no answer |
 //! | `log_in_rest` | how long a log-in rests that was refused |
 //!
 //! Where it differs from a coordinator of Cell's own: revisions grow by more than the rows' changes, because
@@ -21,6 +22,7 @@ mod fake;
 mod gateway;
 mod history;
 mod http;
+mod http_words;
 mod keys;
 mod lease_row;
 mod lease_watch;
