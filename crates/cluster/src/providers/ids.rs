@@ -22,7 +22,8 @@ pub(super) fn random_step(lowest: Incarnation, part: u64) -> Result<u64, Cluster
     random_below((lowest.left_in_cluster() / part).clamp(1, STEP_MAX))
 }
 
-fn random_below(limit: u64) -> Result<u64, ClusterError> {
+/// A number below this limit.
+pub(super) fn random_below(limit: u64) -> Result<u64, ClusterError> {
     let mut bytes = [0; 8];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty());
     filled.map_err(|error| ClusterError::Folder { path: "/dev/urandom".into(), source: error.into() })?;

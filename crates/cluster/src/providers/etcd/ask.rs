@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::clock::Clock;
 use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
-use crate::providers::etcd::gateway::{
-    Complaint, Headed, Header, HeaderAnswer, PATH_AUTHENTICATE, PATH_STATUS, TokenAnswer, Verdict,
-};
+use crate::providers::etcd::gateway::{Complaint, Headed, Header, HeaderAnswer, PATH_STATUS, Verdict};
 use crate::providers::etcd::history::History;
+use crate::providers::etcd::http_words::named_ms;
 use crate::providers::etcd::keys::Keys;
-use crate::providers::etcd::log_in_rest::LogInRest;
+use crate::providers::etcd::log_in::LogIns;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 use crate::providers::etcd::route::{Repeats, Route, TryTimes};
 use crate::request::CoordinatorRefusal;
@@ -31,29 +30,19 @@ pub(super) type User = (String, PathBuf);
 
 /// etcd, as it is asked for one cluster.
 pub(super) struct Asker {
-    gateway: Box<dyn Gateway>,
+    pub(super) gateway: Box<dyn Gateway>,
     pub(super) keys: Keys,
     pub(super) clock: Arc<dyn Clock>,
-    user: Option<User>,
-    token: Mutex<Token>,
-    log_in_rest: Mutex<LogInRest>,
+    pub(super) user: Option<User>,
+    pub(super) log_ins: LogIns,
+    /// A log-in goes on in a thread of its own.
+    pub(super) own: Weak<Asker>,
     /// The member that answered last.
     preferred: AtomicUsize,
     history: Mutex<History>,
     /// The member that answered last, by what it says; 0: none has said.
     member_id: AtomicU64,
     deadline_ns: AtomicU64,
-}
-
-/// By what etcd knows the user.
-#[derive(Clone, Default)]
-enum Token {
-    /// Nobody has logged in yet, or the token is none any more.
-    #[default]
-    Unknown,
-    /// etcd wants none.
-    NotWanted,
-    Known(Arc<str>),
 }
 
 impl Asker {
@@ -63,20 +52,20 @@ impl Asker {
         user: Option<User>,
         clock: Arc<dyn Clock>,
         deadline: Duration,
-    ) -> Asker {
-        let log_in_rest = Mutex::new(LogInRest::over(gateway.members()));
-        let asker = Asker {
+    ) -> Arc<Asker> {
+        let log_ins = LogIns::over(gateway.members());
+        let asker = Arc::new_cyclic(|own| Asker {
             gateway,
             keys: Keys::new(prefix),
             clock,
             user,
-            token: Mutex::default(),
-            log_in_rest,
+            log_ins,
+            own: own.clone(),
             preferred: AtomicUsize::new(0),
             history: Mutex::default(),
             member_id: AtomicU64::new(0),
             deadline_ns: AtomicU64::new(0),
-        };
+        });
         asker.set_deadline(deadline);
         asker
     }
@@ -216,7 +205,7 @@ impl Asker {
                 Verdict::TooLong(_) if repeats != Repeats::Reads => Ok(self.unanswered(member, &complaint)),
                 Verdict::Token if self.user.is_some() && log_ins < LOG_INS_MAX => {
                     log_ins += 1;
-                    self.forget(token.as_deref());
+                    self.log_ins.forget(token.as_deref());
                     Ok(Tried::Again)
                 }
                 Verdict::NoSpace => Err(ClusterError::Refused(CoordinatorRefusal::SpaceAlarm)),
@@ -229,7 +218,7 @@ impl Asker {
     }
 
     /// Tries one member after the other until one has answered, or nobody else is to be asked.
-    fn try_members<T>(
+    pub(super) fn try_members<T>(
         &self,
         repeats: Repeats,
         until_ns: u64,
@@ -237,12 +226,19 @@ impl Asker {
     ) -> Result<T, ClusterError> {
         let first = self.preferred.load(Ordering::Relaxed);
         let mut route = Route::new(self.gateway.members(), first, repeats);
+        let given_ms = named_ms(self.left(until_ns).unwrap_or_default());
         loop {
             let Some(left) = self.left(until_ns) else {
-                return Err(route.given_up(io::ErrorKind::TimedOut.into()));
+                let words = format!("no member of etcd has answered within {given_ms} ms");
+                return Err(route.given_up(io::Error::new(io::ErrorKind::TimedOut, words)));
             };
             let member = route.member();
-            match attempt(member, route.times(left))? {
+            let tried = attempt(member, route.times(left)).map_err(|error| match error {
+                // This try was not sent; one before it may have been.
+                ClusterError::NotReached(why) => route.given_up(why),
+                error => error,
+            });
+            match tried? {
                 Tried::Answered(answer) => {
                     self.preferred.store(member, Ordering::Relaxed);
                     return Ok(answer);
@@ -254,7 +250,7 @@ impl Asker {
         }
     }
 
-    fn verdict(&self, member: usize, complaint: &Complaint) -> Verdict {
+    pub(super) fn verdict(&self, member: usize, complaint: &Complaint) -> Verdict {
         complaint.verdict(self.gateway.endpoint(member), self.keys.prefix())
     }
 
@@ -263,13 +259,13 @@ impl Asker {
         Tried::Failed(true, io::Error::other(why))
     }
 
-    fn of_another(&self, member: usize) -> EtcdError {
+    pub(super) fn of_another(&self, member: usize) -> EtcdError {
         EtcdError::OtherCluster { endpoint: self.gateway.endpoint(member).into() }
     }
 
     /// It will not do that. The next call begins with another member: this one may be of another cluster,
     /// which knows other users.
-    fn refused(&self, member: usize, error: EtcdError) -> ClusterError {
+    pub(super) fn refused(&self, member: usize, error: EtcdError) -> ClusterError {
         self.pass_by(member);
         error.into()
     }
@@ -326,108 +322,16 @@ impl Asker {
         header.is_etcds().then_some(header.cluster_id)
     }
 
-    fn left(&self, until_ns: u64) -> Option<Duration> {
+    pub(super) fn left(&self, until_ns: u64) -> Option<Duration> {
         match until_ns.saturating_sub(self.clock.now_ns()) {
             0 => None,
             left_ns => Some(Duration::from_nanos(left_ns.max(1_000_000))),
         }
     }
-
-    fn tokens(&self) -> MutexGuard<'_, Token> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A token that did not count; another one may be known by now.
-    fn forget(&self, token: Option<&str>) {
-        let mut known = self.tokens();
-        let is_that = match (&*known, token) {
-            (Token::Known(known), Some(token)) => **known == *token,
-            (Token::NotWanted, None) => true,
-            _ => false,
-        };
-        if is_that {
-            *known = Token::Unknown;
-        }
-    }
-
-    /// The user's token; none: there is no user, or etcd wants none.
-    fn token(&self, until_ns: u64) -> Result<Option<Arc<str>>, ClusterError> {
-        let Some(user) = &self.user else { return Ok(None) };
-        let known = self.tokens().clone();
-        match known {
-            Token::Known(token) => Ok(Some(token)),
-            Token::NotWanted => Ok(None),
-            Token::Unknown => {
-                let token = self.log_in(user, until_ns)?;
-                *self.tokens() = token.clone().map_or(Token::NotWanted, Token::Known);
-                Ok(token)
-            }
-        }
-    }
-
-    fn log_in(&self, user: &User, until_ns: u64) -> Result<Option<Arc<str>>, ClusterError> {
-        let (name, file) = user;
-        let password = std::fs::read_to_string(file).map_err(|error| {
-            let why = format!("{}: {error}", file.display()).into();
-            EtcdError::Password { why }
-        })?;
-        let password = password.trim_end_matches(['\n', '\r']);
-        self.log_in_rest().take_turn(password, self.clock.now_ns())?;
-        let body = json!({"name": name, "password": password}).to_string();
-        let answered = self.ask_for_token(&body, until_ns);
-        match &answered {
-            Ok(_) => self.log_in_rest().accepted(),
-            Err(ClusterError::Etcd(error)) if error.refuses_log_in() => {
-                self.log_in_rest().refused(password, error.clone(), self.clock.now_ns());
-            }
-            Err(_) => {} // nobody has said anything of the password
-        }
-        answered
-    }
-
-    fn log_in_rest(&self) -> MutexGuard<'_, LogInRest> {
-        self.log_in_rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The token that a log-in gives; none: etcd wants none.
-    fn ask_for_token(&self, body: &str, until_ns: u64) -> Result<Option<Arc<str>>, ClusterError> {
-        self.try_members(Repeats::Reads, until_ns, |member, times| {
-            let question = Question { member, path: PATH_AUTHENTICATE, body, token: None, times };
-            let complaint = match self.gateway.post(question) {
-                Ok(answer) => return Ok(self.read_token(member, &answer)),
-                Err(PostFailure::Unanswered { sent, source }) => return Ok(Tried::Failed(sent, source)),
-                Err(PostFailure::OtherCluster) => return Ok(Tried::Stranger(self.of_another(member))),
-                Err(PostFailure::Complained(complaint)) => complaint,
-            };
-            if complaint.wants_no_token() {
-                return Ok(Tried::Answered(None));
-            }
-            match self.verdict(member, &complaint) {
-                Verdict::Stranger(error) => Ok(Tried::Stranger(error)),
-                Verdict::Token => Err(self.refused(member, EtcdError::Credentials)),
-                Verdict::Never(error) => Err(self.refused(member, error)),
-                Verdict::Unknown | Verdict::NoSpace | Verdict::TooLong(_) => {
-                    Ok(self.unanswered(member, &complaint))
-                }
-            }
-        })
-    }
-
-    /// The token in the answer to a log-in.
-    fn read_token(&self, member: usize, answer: &[u8]) -> Tried<Option<Arc<str>>> {
-        match serde_json::from_slice::<TokenAnswer>(answer) {
-            Ok(answer) if self.is_of_another(answer.header) => Tried::Stranger(self.of_another(member)),
-            Ok(answer) if !answer.token.is_empty() => Tried::Answered(Some(answer.token.into())),
-            _ => {
-                let words = format!("{}: it gives no token", self.gateway.endpoint(member));
-                Tried::Failed(true, io::Error::new(io::ErrorKind::InvalidData, words))
-            }
-        }
-    }
 }
 
 /// What became of one try.
-enum Tried<T> {
+pub(super) enum Tried<T> {
     Answered(T),
     /// The same member is to be asked again.
     Again,

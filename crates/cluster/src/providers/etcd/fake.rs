@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Cursor, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -63,6 +64,8 @@ struct State {
     /// The password that is taken; none: each.
     password: Option<String>,
     log_ins: usize,
+    /// How long etcd takes for each. Nobody waits for that: who gives it less has no answer.
+    log_in_takes: Duration,
     /// Members that are none of etcd's, and what they answer: HTTP's status, and a text.
     strangers: BTreeMap<usize, (u16, &'static str)>,
     /// Members in whose place one of another cluster answers.
@@ -76,6 +79,8 @@ struct State {
 pub(super) struct FakeEtcd {
     members: usize,
     state: Arc<Mutex<State>>,
+    /// Whether log-ins wait.
+    held: Arc<(Mutex<bool>, Condvar)>,
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
@@ -258,7 +263,6 @@ impl State {
     }
 
     fn log_in(&mut self, question: &Value) -> Result<Value, PostFailure> {
-        self.log_ins += 1;
         if self.password.as_ref().is_some_and(|password| question["password"] != password.as_str()) {
             let words = "etcdserver: authentication failed, invalid user ID or password";
             return Err(complaint(400, 3, words));
@@ -300,7 +304,7 @@ impl FakeEtcd {
     /// One with this id.
     pub(super) fn of_cluster(members: usize, cluster: u64) -> FakeEtcd {
         let state = State { cluster, revision: 1, ..State::default() };
-        FakeEtcd { members, state: Arc::new(Mutex::new(state)) }
+        FakeEtcd { members, state: Arc::new(Mutex::new(state)), held: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -320,6 +324,34 @@ impl FakeEtcd {
     /// From now on who logs in has to know this.
     pub(super) fn want_password(&self, password: &str) {
         self.state().password = Some(password.to_owned());
+    }
+
+    /// From now on each log-in takes so long.
+    pub(super) fn take_for_log_ins(&self, each: Duration) {
+        self.state().log_in_takes = each;
+    }
+
+    /// From now on log-ins wait, or go on.
+    pub(super) fn hold_log_ins(&self, is_held: bool) {
+        let (held, changed) = &*self.held;
+        *held.lock().unwrap_or_else(PoisonError::into_inner) = is_held;
+        changed.notify_all();
+    }
+
+    /// A log-in comes, and is waited for so long.
+    fn begin_log_in(&self, patience: Duration) -> Result<(), PostFailure> {
+        let takes = {
+            let mut state = self.state();
+            state.log_ins += 1;
+            state.log_in_takes
+        };
+        if takes > patience {
+            return Err(PostFailure::Unanswered { sent: true, source: io::ErrorKind::TimedOut.into() });
+        }
+        let (held, changed) = &*self.held;
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(held, |is_held| *is_held).unwrap_or_else(PoisonError::into_inner));
+        Ok(())
     }
 
     /// How often somebody logged in, or tried to, since this was asked last.
@@ -462,12 +494,15 @@ impl Gateway for FakeEtcd {
     }
 
     fn post(&self, question: Question<'_>) -> Result<Vec<u8>, PostFailure> {
-        let Question { member, path, body, token, .. } = question;
+        let Question { member, path, body, token, times } = question;
         if let Some(answer) = self.answer_of_stranger(member) {
             return answer;
         }
         if let Some(other) = self.replaced(member) {
             return other.post(question);
+        }
+        if path == PATH_AUTHENTICATE {
+            self.begin_log_in(times.whole)?;
         }
         let carry_out = |state: &mut State| {
             FakeEtcd::check(state, path, token)?;

@@ -1,9 +1,12 @@
-//! How long a log-in rests that etcd has refused: a core without clock or I/O.
+//! How long a log-in rests that etcd has refused, or has not answered: a core without clock or I/O.
 //!
 //! Without a token each call of a process logs in, and some are made again and again: takeovers each 20 ms. A
 //! log-in takes a tenth of a second of a processor of etcd's, which makes passwords hard to guess. So each
 //! member is asked once, because another one may know the password; from then on what was said is believed
 //! for a while, twice as long each time. Another password in the file is tried at once.
+//!
+//! An etcd that has not answered may have too much to do, with the log-ins of others, or with the one that
+//! was given up. So the next one rests, twice as long each time, and by chance not as long as others do.
 
 use crate::etcd_error::EtcdError;
 
@@ -12,11 +15,32 @@ const FIRST_NS: u64 = 100_000_000;
 /// counts again, this costs a lease no more than one renewal.
 const LONGEST_NS: u64 = 400_000_000;
 
+/// An etcd that did not answer for so long costs leases anyhow.
+const UNANSWERED_LONGEST_NS: u64 = 1_600_000_000;
+
 /// What etcd has said of the password that was tried last.
 #[derive(Debug, Default)]
 pub(super) struct LogInRest {
     members: u32,
     refused: Option<Refused>,
+    unanswered: Option<Unanswered>,
+}
+
+/// Log-ins without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    /// In a row.
+    times: u32,
+    until_ns: u64,
+}
+
+/// Why nobody logs in now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Rests {
+    /// etcd has said this of the password.
+    Refused(EtcdError),
+    /// etcd has not answered.
+    Unanswered,
 }
 
 #[derive(Debug)]
@@ -31,20 +55,24 @@ struct Refused {
 impl LogInRest {
     /// Over so many members.
     pub(super) fn over(members: usize) -> LogInRest {
-        LogInRest { members: u32::try_from(members).unwrap_or(u32::MAX), refused: None }
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        LogInRest { members, refused: None, unanswered: None }
     }
 
     /// Takes the turn to log in by this password. Others wait for what comes of it, as for a refusal.
     ///
     /// # Errors
-    /// What etcd has said of it, while that is believed.
-    pub(super) fn take_turn(&mut self, password: &str, now_ns: u64) -> Result<(), EtcdError> {
+    /// What etcd has said of it, while that is believed; or that etcd has not answered.
+    pub(super) fn take_turn(&mut self, password: &str, now_ns: u64) -> Result<(), Rests> {
+        if self.unanswered.is_some_and(|unanswered| now_ns < unanswered.until_ns) {
+            return Err(Rests::Unanswered);
+        }
         let members = self.members;
         let Some(refused) = self.refused.as_mut().filter(|refused| refused.password == password) else {
             return Ok(());
         };
         if now_ns < refused.until_ns {
-            return Err(refused.error.clone());
+            return Err(Rests::Refused(refused.error.clone()));
         }
         refused.until_ns = now_ns.saturating_add(rest_ns(refused.times, members));
         Ok(())
@@ -56,11 +84,20 @@ impl LogInRest {
         let times = before.map_or(0, |refused| refused.times).saturating_add(1);
         let until_ns = now_ns.saturating_add(rest_ns(times, self.members));
         self.refused = Some(Refused { password: password.to_owned(), error, times, until_ns });
+        self.unanswered = None;
+    }
+
+    /// etcd has not answered, or could not. `random` is any number.
+    pub(super) fn unanswered(&mut self, now_ns: u64, random: u64) {
+        let times = self.unanswered.map_or(0, |unanswered| unanswered.times);
+        let half_ns = (FIRST_NS << times.min(16)).min(UNANSWERED_LONGEST_NS) / 2;
+        let until_ns = now_ns.saturating_add(half_ns + random % (half_ns + 1));
+        self.unanswered = Some(Unanswered { times: times.saturating_add(1), until_ns });
     }
 
     /// It has taken the password.
     pub(super) fn accepted(&mut self) {
-        self.refused = None;
+        (self.refused, self.unanswered) = (None, None);
     }
 }
 
@@ -101,7 +138,7 @@ mod tests {
     fn take_turn_by_another_password_or_after_one_that_was_taken_rests_not_at_all() {
         let mut rest = LogInRest::over(1);
         asked_ms(&mut rest, 1_000);
-        assert_eq!(rest.take_turn("wrong", 1_000 * MS), Err(EtcdError::Credentials));
+        assert_eq!(rest.take_turn("wrong", 1_000 * MS), Err(Rests::Refused(EtcdError::Credentials)));
         assert_eq!(rest.take_turn("right", 1_000 * MS), Ok(()));
         rest.accepted();
         assert_eq!(rest.take_turn("wrong", 1_000 * MS), Ok(()));
@@ -113,6 +150,20 @@ mod tests {
         let mut rest = LogInRest::over(1);
         rest.refused("wrong", EtcdError::Credentials, 0);
         assert_eq!(rest.take_turn("wrong", 100 * MS), Ok(()));
-        assert_eq!(rest.take_turn("wrong", 101 * MS), Err(EtcdError::Credentials));
+        assert_eq!(rest.take_turn("wrong", 101 * MS), Err(Rests::Refused(EtcdError::Credentials)));
+    }
+    #[test]
+    fn take_turn_after_no_answer_rests_between_half_and_the_whole_of_ever_longer_times() {
+        let by_chance = [(0, [50, 100, 200, 400, 800, 800]), (50 * MS, [100, 150, 250, 450, 850, 850])];
+        for (random, rests) in by_chance {
+            let mut rest = LogInRest::over(3);
+            for rests_ms in rests {
+                rest.unanswered(0, random);
+                assert_eq!(rest.take_turn("right", rests_ms * MS - 1), Err(Rests::Unanswered));
+                assert_eq!(rest.take_turn("right", rests_ms * MS), Ok(()));
+            }
+            rest.accepted();
+            assert_eq!(rest.take_turn("right", 0), Ok(()));
+        }
     }
 }

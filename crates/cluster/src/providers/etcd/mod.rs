@@ -8,7 +8,7 @@
 //! | `route`, `history` | which member is asked, and what no answer means; whether rows are gone |
 //! | `ask`, `post`, `http` | one question over all members; one member; its socket |
 //! | `http_words` | what is said of a member that gives no answer |
-//! | `log_in_rest` | how long a log-in rests that was refused |
+//! | `log_in`, `log_in_rest` | one log-in at a time; how long one rests that was refused, or not answered |
 //!
 //! Where it differs from a coordinator of Cell's own: revisions grow by more than the rows' changes, because
 //! renewals are writes; a row does not say on which lease it hangs; etcd's own quota takes the place of those
@@ -27,6 +27,7 @@ mod keys;
 mod lease_row;
 mod lease_watch;
 mod leases;
+mod log_in;
 mod log_in_rest;
 mod observer;
 mod options;
@@ -88,9 +89,9 @@ impl Etcd {
         Ok(Etcd::over(asker, options.compaction))
     }
 
-    fn over(asker: Asker, compaction: Option<Duration>) -> Etcd {
+    fn over(asker: Arc<Asker>, compaction: Option<Duration>) -> Etcd {
         Etcd {
-            asker: Arc::new(asker),
+            asker,
             leases: Arc::default(),
             changes: Changes::default(),
             is_initialised: AtomicBool::new(false),

@@ -122,7 +122,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::providers::etcd::fake::{FakeEtcd, FakeFault};
 
-    fn asker(etcd: &FakeEtcd) -> Asker {
+    fn asker(etcd: &FakeEtcd) -> Arc<Asker> {
         let (gateway, clock) = (Box::new(etcd.clone()), Arc::new(ManualClock::new(1)));
         Asker::new(gateway, "cell", None, clock, Duration::from_millis(300))
     }

@@ -21,7 +21,8 @@ fn over(etcd: &FakeEtcd, clock: &Arc<ManualClock>) -> Etcd {
 
 fn with_user(etcd: &FakeEtcd, clock: &Arc<ManualClock>, user: Option<ask::User>) -> Etcd {
     let (gateway, clock) = (Box::new(etcd.clone()), clock.clone());
-    Etcd::over(Asker::new(gateway, "cell", user, clock, Duration::from_millis(300)), None)
+    // A log-in is waited for by another clock than this one, which stands still.
+    Etcd::over(Asker::new(gateway, "cell", user, clock, Duration::from_secs(60)), None)
 }
 
 /// A table, its clock, and a way to it.

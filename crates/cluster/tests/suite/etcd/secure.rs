@@ -85,9 +85,29 @@ fn rows_over_tls_are_read_and_written_by_who_has_a_certificate() {
         let failed = Etcd::new(&options).unwrap().read("a").unwrap_err();
         assert!(failed.is_transient(), "certificates may be replaced: {failed}");
     }
+    let of_none = with_causes(&Etcd::new(&members.secure_options(None)).unwrap().read("a").unwrap_err());
+    assert!(of_none.contains("give etcd_client_certificate_file"), "{of_none}");
     let distrusts = EtcdOptions { ca_file: Some(others.path("ca.pem")), ..members.secure_options(None) };
     let failed = with_causes(&Etcd::new(&distrusts).unwrap().read("a").unwrap_err());
     assert!(failed.to_lowercase().contains("certificate"), "{failed}");
+}
+
+/// It was said at random that a pipe broke or a peer disconnected.
+#[test]
+fn members_that_are_asked_by_the_other_scheme_are_told_apart() {
+    let authority = Authority::new("one");
+    let folder = authority.folder(&["127.0.0.1"]);
+    let known = client(&authority, &folder, &["node-1"]);
+    let Some(members) = EtcdMembers::start_with(1, &[], Some(folder)) else { return };
+    let secure = members.secure_options(Some(known));
+    let at = |endpoint: String| {
+        let options = EtcdOptions { endpoints: vec![endpoint], ..secure.clone() };
+        with_causes(&Etcd::new(&options).unwrap().read("a").unwrap_err())
+    };
+    let plain = at(members.options(DEADLINE).endpoints[0].replace("http://", "https://"));
+    assert!(plain.contains("use http:// in"), "{plain}");
+    let encrypted = at(secure.endpoints[0].replace("https://", "http://"));
+    assert!(encrypted.contains("use https:// in"), "{encrypted}");
 }
 
 /// An operator renews a node's certificate, and rolls the CA, while it runs.
@@ -177,6 +197,32 @@ fn token_that_etcd_has_forgotten_is_asked_for_again() {
     members.begin(0);
     until("the member is back", || applied(&way, "d").is_ok());
     assert_eq!(way.list("").unwrap().entries.len(), 4);
+}
+
+/// An operator changes the password, and the nodes' file later. All log in at once then, and etcd takes
+/// longer for that than a call may take: they gave up and began anew for ever.
+#[test]
+fn leases_of_many_nodes_hold_again_after_their_password_was_changed_before_its_file() {
+    let Some(members) = EtcdMembers::start(1, &[]) else { return };
+    let passwords = tempfile::tempdir().unwrap();
+    let own = Some(user(passwords.path(), "cell", "first"));
+    members.want_users(&USERS);
+    let options = EtcdOptions { user: own, ..members.options(Duration::from_millis(300)) };
+    let way = Etcd::new(&options).unwrap();
+    until("the table is begun", || initialise(&way, 7).is_ok());
+    let terms = LeaseTerms::new(3_000, 0.05);
+    let leases: Vec<_> = (0..12)
+        .map(|_| {
+            let of_node = Arc::new(Etcd::new(&options).unwrap());
+            FirstLease::ask(of_node, terms).unwrap().granted().unwrap()
+        })
+        .collect();
+    members.change_password("cell", "second");
+    until("the leases have run out", || leases.iter().all(|lease| !lease.holds()));
+    user(passwords.path(), "cell", "second");
+    until("the leases hold again", || leases.iter().all(LeaseThread::holds));
+    assert!(leases.iter().all(|lease| !lease.has_ended()));
+    until("a row is written", || applied(&way, "a").is_ok());
 }
 
 #[test]
