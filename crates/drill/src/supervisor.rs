@@ -12,7 +12,8 @@ use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
 /// Looks take one part of so many of the time, where the rest that this asks for is none of the longest:
-/// agents ask the coordinator for each of them, and on a busy machine that is the time of those who take over.
+/// agents ask the coordinator for each of them, and on a busy machine that is the time of those who take
+/// over.
 const LOOKS_PART: u32 = 10;
 /// How long to wait between two looks, however long they take: what happens is seen as late as that.
 const REST: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(100);

@@ -108,7 +108,8 @@ pub enum CloseReason {
         /// The address.
         address: IpAddr,
     },
-    /// The device of an acceptor over RDMA answers the peer's reads, and its token is not for reading any more.
+    /// The device of an acceptor over RDMA answers the peer's reads, and its token is not for reading any
+    /// more.
     #[error("the RDMA device answers the peer's reads, and its token is for reading no more")]
     ReadsNoMore,
     /// The RDMA device gave the connection's queue pair up.

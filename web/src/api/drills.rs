@@ -436,7 +436,8 @@ fn conflict(code: &'static str, detail: String) -> Problem {
 
 fn no_survivor(node: u16) -> Problem {
     let detail = format!(
-        "A drill of node {node} is run by another node, and there is none: who runs it must outlive the fault."
+        "A drill of node {node} is run by another node, and there is none: who runs it must outlive the \
+         fault."
     );
     conflict("no_survivor", detail)
         .next(format!("`cell drill run kill --node {node}` runs it in a process of its own"))
@@ -497,7 +498,8 @@ fn not_drilled(error: DrillError) -> Problem {
             conflict("refused", words).next(next)
         }
         DrillError::AgentAway { .. } => Problem::unavailable(words).next(
-            "see whether `cell agent` runs there, and whether its agent_address is reached from this node's host",
+            "see whether `cell agent` runs there, and whether its agent_address is reached from this node's \
+             host",
         ),
         DrillError::Away { next, .. } => Problem::unavailable(words).next(next),
         _ => Problem::unavailable(words).next("try again in a second"),

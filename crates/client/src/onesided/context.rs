@@ -138,7 +138,8 @@ impl ReadContext {
     }
 
     /// A page of a range in mapped memory, and what it depends on, which replaces what `needs` had. `None`:
-    /// it is not that simple, and reads are to find out.
+    /// it is not that simple, and reads are to find out. It is not counted yet: see
+    /// [`ReadContext::count_scanned`].
     pub(super) fn page_in_place(
         &mut self,
         scan: &Scan<'_>,
@@ -151,12 +152,11 @@ impl ReadContext {
                 regions.look_at_watermark(pair);
             }
         }
-        self.count_scanned();
         Some(found)
     }
 
-    /// Counts each meganode that a scan came to once, and what it met that was stale.
-    fn count_scanned(&mut self) {
+    /// Counts each meganode that the last page in place came to once, and what it met that was stale.
+    pub(super) fn count_scanned(&mut self) {
         let mut before = None;
         for at in 0..self.page_reader.meganodes.len() {
             let LeafInPlace { place, right_links, was_stale, .. } = self.page_reader.meganodes[at];

@@ -170,6 +170,9 @@ impl Reader {
         }
         let first = needs.first().copied();
         self.count_immediate();
+        if kind == SearchKind::Scan {
+            self.context.count_scanned();
+        }
         let Some((pair, _)) = first else { return true };
         self.context.count(pair, |counts| &mut counts.one_sided);
         if let Some(selectors) = &mut self.selectors {

@@ -4,7 +4,8 @@
 //! Only the way there is decided here. Whether the memory was registered all the while is asked once of a
 //! whole page, when all of it was loaded: see `page_in_place`.
 
-use cell_tree::{Aim, LeafSnapshot, MeganodeRole, ReadError, key_max};
+use cell_memory::Region;
+use cell_tree::{Aim, LeafSnapshot, Meganode, MeganodeRole, ReadError, key_max};
 
 use super::direct::{MappedMeganode, RESTARTS_MAX, RIGHT_LINKS_MAX};
 use super::place::MeganodePlace;
@@ -49,7 +50,7 @@ impl Regions {
                 None => self.data_meganode(key)?,
             };
             let Some(from) = from else { continue };
-            match self.leaf_from(from, Aim::At(key), leaf)? {
+            match self.leaf_from(from, leaf, |meganode, leaf| meganode.leaf(key, leaf))? {
                 Some(found) => {
                     self.learn_unless_known(known, found.place);
                     return Some(LeafInPlace { was_stale, ..found });
@@ -69,13 +70,14 @@ impl Regions {
     fn leaf_below(&mut self, bound: &[u8], leaf: &mut LeafSnapshot) -> Option<LeafInPlace> {
         let known = self.meganodes.find(bound);
         let known_meganode = known.and_then(|place| self.meganode_at(place, u64::MAX));
+        let look = |meganode: &Meganode<'_, Region>, leaf: &mut LeafSnapshot| meganode.leaf_below(bound, leaf);
         let found = match known_meganode {
-            Some(from) => self.leaf_from(from, Aim::Below(bound), leaf)?,
+            Some(from) => self.leaf_from(from, leaf, look)?,
             None => None,
         };
         let found = match found {
             Some(found) => found,
-            None => self.leaf_from(self.meganode_below(bound)?, Aim::Below(bound), leaf)??,
+            None => self.leaf_from(self.meganode_below(bound)?, leaf, look)??,
         };
         self.learn_unless_known(known, found.place);
         Some(found)
@@ -107,18 +109,12 @@ impl Regions {
     fn leaf_from<'a>(
         &'a self,
         mut from: MappedMeganode<'a>,
-        aim: Aim<'_>,
         leaf: &mut LeafSnapshot,
+        look: impl Fn(&Meganode<'_, Region>, &mut LeafSnapshot) -> Result<(), ReadError>,
     ) -> Option<Option<LeafInPlace>> {
         for right_links in 0..RIGHT_LINKS_MAX {
             let MappedMeganode { place, meganode, ns_max, .. } = from;
-            let read = match aim {
-                Aim::First => meganode.leaf_first(leaf),
-                Aim::At(key) => meganode.leaf(key, leaf),
-                Aim::Below(bound) => meganode.leaf_below(bound, leaf),
-                Aim::Last => meganode.leaf_last(leaf),
-            };
-            match read {
+            match look(&meganode, leaf) {
                 Ok(()) => return Some(Some(LeafInPlace { place, ns_max, right_links, was_stale: false })),
                 Err(ReadError::Beyond(right)) => from = self.mapped_meganode(right, ns_max)?,
                 Err(ReadError::NotHere) => return Some(None),

@@ -42,6 +42,7 @@ impl ReadOperation {
     fn is_page_in_place(&mut self, context: &mut ReadContext) -> bool {
         let found = context.page_in_place(&self.request.scan(), &mut self.needs);
         let Some(PageInPlace { page, ns_max }) = found else { return false };
+        context.count_scanned();
         (self.page_in_place, self.ns_max) = (Some(page), ns_max);
         true
     }

@@ -223,6 +223,18 @@ fn page_goes_right_where_the_way_knows_one_meganode_alone() {
     }
 }
 
+/// Each meganode was noted twice, and each right link counted twice.
+#[test]
+fn page_that_is_not_believed_is_counted_when_it_is_submitted() {
+    let mut harness = filled(mapped(options(), routed_owner()), 300);
+    let first = harness.owner.root_of(0, 0);
+    harness.owner.set_root(Root::leaf(first));
+    let before = harness.counters();
+    harness.stop_ns = OPERATION_MS_MAX * MS;
+    assert_eq!(page_at_once(&mut harness, &Scan::default()), None);
+    assert_eq!(harness.counters(), before);
+}
+
 /// A stale pointer leads to a slot that is a router's by now, whose leaf is over all keys.
 pub(crate) fn router_is_not_scanned_in_place() {
     let mut harness = filled(mapped(options(), routed_owner()), 300);
