@@ -4,6 +4,8 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cell_cluster::{boottime_ns, local_socket};
@@ -47,6 +49,56 @@ trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
+/// By when what goes on with an agent has to end, in nanoseconds of [`boottime_ns`]; clones are one.
+#[derive(Clone)]
+struct Deadline(Arc<AtomicU64>);
+
+impl Deadline {
+    fn after(patience: Duration) -> Deadline {
+        let deadline = Deadline(Arc::default());
+        deadline.begin(patience);
+        deadline
+    }
+
+    /// So much time is left from now on.
+    fn begin(&self, patience: Duration) {
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(boottime_ns().saturating_add(patience_ns), Ordering::Relaxed);
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        match self.0.load(Ordering::Relaxed).saturating_sub(boottime_ns()) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left_ns => Ok(Duration::from_nanos(left_ns)),
+        }
+    }
+}
+
+/// The socket of an agent. All its reads and writes end by one time: who drips bytes is waited for no longer
+/// than who says nothing.
+struct AgentSocket {
+    socket: TcpStream,
+    deadline: Deadline,
+}
+
+impl Read for AgentSocket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(self.deadline.left()?))?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for AgentSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(self.deadline.left()?))?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// See the module's text.
 pub(crate) struct Door {
     /// Where the agent is; none: it is the supervisor of a folder.
@@ -58,6 +110,8 @@ pub(crate) struct Door {
     pub(crate) looks_only: bool,
     /// By how many nanoseconds this host's clock is ahead of the agent's.
     ahead_ns: i64,
+    /// Of an agent that has let this one in: each exchange has [`PATIENCE`]. Until then all of it had.
+    deadline: Option<Deadline>,
 }
 
 impl Door {
@@ -83,6 +137,8 @@ impl Door {
         let away = |why: String| DrillError::AgentAway { agent: agent.to_owned(), why };
         let socket = connect(agent).map_err(|error| away(format!("is not reached: {error}")))?;
         let peer = socket.peer_addr().map_err(|error| away(format!("is not reached: {error}")))?;
+        let deadline = Deadline::after(PATIENCE);
+        let socket = AgentSocket { socket, deadline: deadline.clone() };
         let stream: Box<dyn Stream> = match &agents.trust {
             None if wants_tls(peer.ip()) => {
                 let why = "is on another host, and is told no token in the clear: nobody is named by --ca";
@@ -103,6 +159,7 @@ impl Door {
             Err(error) => Err(error),
             Ok(_) => {
                 door.learn_clock()?;
+                door.deadline = Some(deadline);
                 Ok(door)
             }
         }
@@ -110,7 +167,7 @@ impl Door {
 
     fn new(agent: Option<String>, stream: Box<dyn Stream>) -> Door {
         let stream = BufReader::new(stream);
-        Door { agent, stream, nodes: Vec::new(), looks_only: false, ahead_ns: 0 }
+        Door { agent, stream, nodes: Vec::new(), looks_only: false, ahead_ns: 0, deadline: None }
     }
 
     /// Where the agent is; none: it is the supervisor of a folder.
@@ -165,6 +222,9 @@ impl Door {
     fn exchange(&mut self, asked: &impl Serialize) -> io::Result<String> {
         let mut line = serde_json::to_vec(asked)?;
         line.push(b'\n');
+        if let Some(deadline) = &self.deadline {
+            deadline.begin(PATIENCE);
+        }
         let stream = self.stream.get_mut();
         stream.write_all(&line)?;
         stream.flush()?;
@@ -244,8 +304,6 @@ fn connect(agent: &str) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(address, part_of_connect(addresses.len())) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
                 return Ok(socket);
             }
             Err(error) => last = error,
@@ -262,8 +320,8 @@ fn part_of_connect(addresses: usize) -> Duration {
 fn shake_hands(
     trust: &TlsTrust,
     agent: &str,
-    mut socket: TcpStream,
-) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    mut socket: AgentSocket,
+) -> io::Result<StreamOwned<ClientConnection, AgentSocket>> {
     let name = ServerName::try_from(host_of(agent).to_owned()).map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(trust.client(), name).map_err(io::Error::other)?;
     while connection.is_handshaking() {
@@ -370,6 +428,25 @@ pub(crate) mod tests {
         assert!(error.contains("host-1:7090") && error.contains("does not answer within 10 s"), "{error}");
         let refused = in_words("cannot be spoken to over TLS", &ErrorKind::ConnectionRefused.into());
         assert_eq!(refused, "cannot be spoken to over TLS: connection refused");
+    }
+
+    /// Each of its bytes came in time, and a node that wanted to begin a drill waited for ever.
+    #[test]
+    fn agent_that_drips_does_not_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let drips = spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b" ").is_ok() {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        let deadline = Deadline::after(Duration::from_millis(50));
+        let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(AgentSocket { socket, deadline }));
+        let error = door.ask(DrillRequest::Status).unwrap_err().to_string();
+        assert!(error.contains("host-1:7090") && error.contains("does not answer within"), "{error}");
+        drop(door);
+        drips.join().unwrap();
     }
 
     /// Packets to one of two addresses may be dropped.
