@@ -426,6 +426,7 @@ fn about_tls(reason: &AttemptError) -> &'static str {
         AttemptError::Closed(CloseReason::Tls(TlsFailure::Untrusted)) => {
             "give the file with the certificate of who signed the nodes' as --ca FILE or CELL_CA"
         }
+        AttemptError::Closed(CloseReason::Tls(TlsFailure::CertificateWanted)) => WRONG_PORT,
         _ => "see to the node's certificate (tls_certificate_file) and to the clocks of both machines",
     }
 }
@@ -560,6 +561,7 @@ mod tests {
             (CloseReason::Tls(TlsFailure::WrongName), "name the server as its certificate does"),
             (CloseReason::Tls(TlsFailure::Untrusted), "who signed"),
             (CloseReason::Tls(TlsFailure::Ended), "clocks"),
+            (CloseReason::Tls(TlsFailure::CertificateWanted), "the fabric's is 7000"),
         ] {
             let reason = AttemptError::Closed(reason);
             assert!(reason.is_about_tls());

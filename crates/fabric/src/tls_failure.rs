@@ -23,6 +23,8 @@ pub enum TlsFailure {
     CertificateInvalid,
     /// The peer does not trust this end's certificate.
     NotTrustedByPeer,
+    /// The peer wants a certificate of this end, which has connected and shows none: no Cell node does.
+    CertificateWanted,
     /// The peer speaks Cell's fabric without TLS.
     PeerPlain,
     /// The peer closed the connection and said nothing of TLS.
@@ -69,9 +71,19 @@ impl TlsFailure {
             | A::CertificateExpired
             | A::CertificateUnknown
             | A::UnknownCA => TlsFailure::NotTrustedByPeer,
+            A::CertificateRequired => TlsFailure::CertificateWanted,
             A::ProtocolVersion | A::HandshakeFailure | A::InsufficientSecurity => TlsFailure::Incompatible,
             alert if u8::from(alert) == ALERT_NO_ROOM => TlsFailure::NoRoom,
             alert => TlsFailure::Alert(u8::from(alert)),
+        }
+    }
+
+    /// The same, of an end that has shown no certificate: what the peer says of it is that it wants one.
+    #[must_use]
+    pub(crate) fn of_who_showed_none(self) -> TlsFailure {
+        match self {
+            TlsFailure::NotTrustedByPeer => TlsFailure::CertificateWanted,
+            other => other,
         }
     }
 
@@ -94,6 +106,9 @@ impl fmt::Display for TlsFailure {
             TlsFailure::NotYet => "the peer's certificate does not hold yet; see both machines' clocks",
             TlsFailure::CertificateInvalid => "the peer's certificate is not one that can be checked",
             TlsFailure::NotTrustedByPeer => "the peer does not trust the certificate that it was shown",
+            TlsFailure::CertificateWanted => {
+                "what answers there wants a certificate of the client, which no Cell node does"
+            }
             TlsFailure::PeerPlain => "the peer speaks Cell's fabric without TLS",
             TlsFailure::Unanswered => {
                 "the peer closed the connection without a word of TLS; most often it speaks without"
@@ -123,6 +138,9 @@ mod tests {
         assert_eq!(certificate(CertificateError::BadEncoding), TlsFailure::CertificateInvalid);
         let alert = |number: u8| of(Error::AlertReceived(number.into()));
         assert_eq!((alert(48), alert(42)), (TlsFailure::NotTrustedByPeer, TlsFailure::NotTrustedByPeer));
+        assert_eq!(alert(116), TlsFailure::CertificateWanted);
+        assert_eq!(alert(42).of_who_showed_none(), TlsFailure::CertificateWanted);
+        assert_eq!(alert(80).of_who_showed_none(), TlsFailure::Alert(80));
         assert_eq!((alert(ALERT_NO_ROOM), alert(80)), (TlsFailure::NoRoom, TlsFailure::Alert(80)));
         let incompatible = PeerIncompatible::SupportedVersionsExtensionRequired;
         assert_eq!(of(Error::PeerIncompatible(incompatible)), TlsFailure::Incompatible);

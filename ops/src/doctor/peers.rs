@@ -250,6 +250,9 @@ fn about_tls(reason: &AttemptError) -> &'static str {
         AttemptError::Closed(CloseReason::Tls(TlsFailure::Untrusted)) => {
             "give the certificate of the CA that signed the peer's as tls_trust_file"
         }
+        AttemptError::Closed(CloseReason::Tls(TlsFailure::CertificateWanted)) => {
+            "give the fabric's port, which others are told (advertise_address): etcd's wants certificates"
+        }
         _ => "see to the peer's certificate (tls_certificate_file) and to the clocks of both hosts",
     }
 }
@@ -339,6 +342,7 @@ mod tests {
             (no_tls(CloseReason::Tls(TlsFailure::WrongName)), Health::Bad, "as its certificate does"),
             (no_tls(CloseReason::Tls(TlsFailure::Untrusted)), Health::Bad, "tls_trust_file"),
             (no_tls(CloseReason::Tls(TlsFailure::Ended)), Health::Bad, "clocks of both"),
+            (no_tls(CloseReason::Tls(TlsFailure::CertificateWanted)), Health::Bad, "fabric's port"),
             (ClientError::Unauthorized, Health::Doubtful, "CELL_TOKEN"),
             (ClientError::TooManyConnections { server: server(), waited_ms: 9 }, Health::Doubtful, "raise"),
         ] {

@@ -156,7 +156,9 @@ impl Session {
         // pipe that takes none is found by who writes.
         let _ = self.push(pipe);
         if let Err(error) = processed {
-            self.fail(TlsFailure::of(&error));
+            let failure = TlsFailure::of(&error);
+            let has_shown_none = matches!(self.connection, Connection::Client(_));
+            self.fail(if has_shown_none { failure.of_who_showed_none() } else { failure });
         }
     }
 
