@@ -14,6 +14,7 @@ use ureq::http::{Method, Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use crate::args::parse_servers;
 use crate::exit::{Exit, Failure};
 use crate::hint::{CA_VARIABLE, Reached, SERVER_VARIABLE};
 use crate::output::message;
@@ -43,7 +44,7 @@ pub(crate) struct ApiArgs {
     pub(crate) http: Option<String>,
     /// A node's fabric address instead, as commands that read and write take it: the node says where its
     /// HTTP is
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "http")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "http", value_parser = parse_servers)]
     pub(crate) server: Option<String>,
     /// A token of the admin API, where the cluster wants one
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]

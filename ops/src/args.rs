@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_client::{Search, Transport};
-use cell_terms::setting::{Applies, Bounds, Setting, Value};
+use cell_fabric::Address;
+use cell_terms::setting::{Applies, Bounds, HOST_PORT, Setting, Value};
 use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
@@ -38,7 +39,13 @@ pub(crate) struct Global {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The servers' fabric addresses, separated by commas; of a cluster one is enough, as long as it is there
-    #[arg(long, value_name = "HOST:PORT", env = SERVER_VARIABLE, default_value = SERVER_DEFAULT)]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = SERVER_VARIABLE,
+        default_value = SERVER_DEFAULT,
+        value_parser = parse_servers
+    )]
     pub(crate) server: String,
     /// How long one operation may take, retries and waits for a recovering server included
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -140,6 +147,27 @@ pub(crate) fn parse_transport(text: &str) -> Result<Transport, String> {
     text.parse().map_err(|()| "takes auto, tcp, shm or verbs".to_owned())
 }
 
+/// Checks fabric addresses, separated by commas. Whether names lead anywhere is found out when they are used.
+pub(crate) fn parse_servers(text: &str) -> Result<String, String> {
+    let mut named = text.split(',').map(str::trim).filter(|server| !server.is_empty()).peekable();
+    if named.peek().is_none() {
+        return Err("it takes HOST:PORT".to_owned());
+    }
+    named.try_for_each(parse_server).map(|()| text.to_owned())
+}
+
+fn parse_server(server: &str) -> Result<(), String> {
+    if server.starts_with("shm:") {
+        let parsed = server.parse::<Address>().map(drop);
+        return parsed.map_err(|_| format!("`{server}` is not `shm:/path` or `shm:@name`"));
+    }
+    (HOST_PORT.check)(server).map_err(|why| format!("it takes HOST:PORT ({why})"))?;
+    match server.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()) {
+        Some(0) => Err("it takes HOST:PORT (nobody is reached at port 0)".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a time such as `250ms`, `10 s` or `5 m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     const TIME: Setting = Setting {
@@ -170,6 +198,28 @@ mod tests {
         assert_eq!(parse_time("2 m"), Ok(Duration::from_secs(120)));
         assert!(parse_time("soon").unwrap_err().contains("a time from 1 ms to 24 h"));
         assert!(["", "0", "0s", "1.5"].iter().all(|text| parse_time(text).is_err()));
+    }
+
+    /// They were looked up or connected to, and "is a node running there?" was asked (exit 4).
+    #[test]
+    fn parse_servers_says_what_it_takes() {
+        for well in ["127.0.0.1:7000", "node-1.example:7000, [::1]:7", "shm:/a,shm:@b", "[fe80::1%2]:7,"] {
+            assert_eq!(parse_servers(well), Ok(well.to_owned()));
+        }
+        for (wrong, words) in [
+            ("https://node-1:7000", "without a scheme"),
+            ("127.0.0.1:7000,tls://node-1:7000", "without a scheme"),
+            ("127.0.0.1:0", "port 0"),
+            ("[::1]:0", "port 0"),
+            ("[fe80::1%eth0]:7000", "interface's number"),
+            ("node-1", "no port"),
+            ("127.0.0.1:7000/3", "is no port"),
+            (" , ", "HOST:PORT"),
+            ("shm:x", "shm:/path"),
+        ] {
+            let said = parse_servers(wrong).unwrap_err();
+            assert!(said.contains(words), "{wrong}: {said}");
+        }
     }
 
     /// `--timeout 5` was five milliseconds.

@@ -107,6 +107,9 @@ fn check_host_port(text: &str) -> Result<(), String> {
     if text.parse::<SocketAddr>().is_ok() {
         return Ok(());
     }
+    if text.contains("://") {
+        return Err("it is written without a scheme".to_owned());
+    }
     let Some((host, port)) = text.rsplit_once(':') else { return Err("it has no port".to_owned()) };
     if port.parse::<u16>().is_err() {
         return Err(format!("`{port}` is no port"));
@@ -115,6 +118,9 @@ fn check_host_port(text: &str) -> Result<(), String> {
     match host {
         "" => Err("it has no host".to_owned()),
         host if host.chars().all(is_of_name) => Ok(()),
+        host if host.starts_with('[') && host.contains('%') => {
+            Err(format!("the scope in `{host}` is no interface's number, as in [fe80::1%2]:{port}"))
+        }
         host => Err(format!("`{host}` is no host; an IPv6 address stands in brackets")),
     }
 }
@@ -500,6 +506,8 @@ mod tests {
             (HOST_PORT, "node-1.example", "it takes HOST:PORT (it has no port"),
             (HOST_PORT, "node-1:x", "it takes HOST:PORT (`x` is no port"),
             (OPTIONAL_HOST_PORT, "::1:7", "an IPv6 address stands in brackets"),
+            (HOST_PORT, "https://node-1:7", "it takes HOST:PORT (it is written without a scheme"),
+            (HOST_PORT, "[fe80::1%eth0]:7", "no interface's number, as in [fe80::1%2]:7"),
             (PATH, "", "it takes a path (it is empty)"),
             (OPTIONAL_PATH, "a\0b", "(no path has a byte 0)"),
             (PATH, &"x".repeat(4097), "(of at most 4096 bytes)"),

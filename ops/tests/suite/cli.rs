@@ -413,6 +413,23 @@ fn variables_that_are_empty_are_not_set() {
     assert!(!text(&defaults.stderr).contains("cannot find an address"), "{}", text(&defaults.stderr));
 }
 
+/// Exit code 4 came of them, and the question whether a node ran there.
+#[test]
+fn server_that_no_node_can_have_is_a_wrong_argument() {
+    for (server, words) in [
+        ("https://127.0.0.1:7000", "without a scheme"),
+        ("127.0.0.1:0", "port 0"),
+        ("[fe80::1%eth0]:7000", "interface's number"),
+    ] {
+        for command in [&["get", "key"][..], &["node", "ls"]] {
+            let output = cell(&[command, &["--server", server]].concat());
+            let said = text(&output.stderr);
+            assert!(output.status.code() == Some(2) && said.contains("HOST:PORT"), "{said}");
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_list_of_no_nodes_is_refused() {
     for http in ["", " , "] {

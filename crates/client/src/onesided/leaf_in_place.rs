@@ -70,7 +70,8 @@ impl Regions {
     fn leaf_below(&mut self, bound: &[u8], leaf: &mut LeafSnapshot) -> Option<LeafInPlace> {
         let known = self.meganodes.find(bound);
         let known_meganode = known.and_then(|place| self.meganode_at(place, u64::MAX));
-        let look = |meganode: &Meganode<'_, Region>, leaf: &mut LeafSnapshot| meganode.leaf_below(bound, leaf);
+        let look =
+            |meganode: &Meganode<'_, Region>, leaf: &mut LeafSnapshot| meganode.leaf_below(bound, leaf);
         let found = match known_meganode {
             Some(from) => self.leaf_from(from, leaf, look)?,
             None => None,
