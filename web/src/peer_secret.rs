@@ -21,7 +21,7 @@ use crate::coordination::{Coordination, Unanswered};
 
 /// The header that a node's requests to its peers carry, with a proof that it knows the secret.
 pub(crate) const PEER_HEADER: &str = "x-cell-peer";
-const KEY: &str = "web/peer-secret";
+const KEY: &str = cell_cluster::KEY_PEER_SECRET;
 const BYTES: usize = 32;
 /// How long one attempt to learn it waits.
 const PATIENCE: Duration = Duration::from_secs(4);

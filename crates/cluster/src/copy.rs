@@ -17,6 +17,9 @@ use crate::row::ROW_FORMAT_VERSION;
 const UNFINISHED: &str = "0";
 /// What stands in a table that was only begun.
 const OF_EMPTY: &str = "cluster/";
+/// The secret by which nodes know each other over HTTP. A node makes it when it starts, also one that may not
+/// join then: it says nothing of a cluster's having been there.
+pub const KEY_PEER_SECRET: &str = "web/peer-secret";
 
 /// The members that live, by the rows, and for how long at most if nobody renews their leases.
 ///
@@ -35,8 +38,8 @@ pub fn members_alive(from: &dyn Coordinator) -> Result<Option<(Vec<Incarnation>,
 /// Copies all rows into a table without any. How many there were.
 ///
 /// # Errors
-/// [`ClusterError::CopyRefused`] while a member lives, if the source changes meanwhile, or if the target is
-/// not empty; see [`Coordinator::call`].
+/// [`ClusterError::CopyRefused`] while a member lives or if the source changes meanwhile,
+/// [`ClusterError::CopyTargetUsed`] if a cluster has been where it is copied to; see [`Coordinator::call`].
 pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize, ClusterError> {
     refuse_members(from)?;
     let format = from.read(KEY_FORMAT)?.ok_or(ClusterError::NotInitialised)?;
@@ -44,8 +47,9 @@ pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize,
     if found != ROW_FORMAT_VERSION {
         return Err(ClusterError::Format { found, known: ROW_FORMAT_VERSION });
     }
-    if to.list("")?.entries.iter().any(|row| !row.key.starts_with(OF_EMPTY)) {
-        return Err(ClusterError::CopyRefused { why: "there are rows where it is to be copied to" });
+    let is_of_cluster = |row: &&KeyValue| !row.key.starts_with(OF_EMPTY) && row.key != KEY_PEER_SECRET;
+    if let Some(row) = to.list("")?.entries.iter().find(is_of_cluster) {
+        return Err(ClusterError::CopyTargetUsed { key: row.key.clone() });
     }
     apply(to, Transaction::new().put(KEY_FORMAT, UNFINISHED))?;
     let all = from.list("")?;
@@ -126,7 +130,18 @@ mod tests {
         assert_eq!(rows(&to), rows(&from));
         assert_eq!(initialise(&to.link(), 9).unwrap(), 7);
         let again = copy_table(&from.link(), &to.link());
-        assert!(matches!(again, Err(ClusterError::CopyRefused { .. })), "there are rows already");
+        assert!(matches!(&again, Err(ClusterError::CopyTargetUsed { key }) if key == "row/0"), "{again:?}");
+    }
+
+    /// A node that was started too early, and could not join, was in the way of the copy.
+    #[test]
+    fn copy_table_replaces_what_a_node_leaves_that_could_not_join() {
+        let [from, to] = [Sim::new(7), Sim::new(8)];
+        for (sim, secret) in [(&from, "old"), (&to, "new")] {
+            sim.link().transact(Transaction::new().put(KEY_PEER_SECRET, secret)).unwrap();
+        }
+        copy_table(&from.link(), &to.link()).unwrap();
+        assert_eq!(to.link().read(KEY_PEER_SECRET).unwrap().unwrap().value, "old");
     }
 
     #[test]

@@ -137,6 +137,12 @@ pub enum ClusterError {
         /// Why.
         why: &'static str,
     },
+    /// A table is not copied to where a cluster's rows are.
+    #[error("the table is not copied: there are rows where it is to be copied to, such as `{key}`")]
+    CopyTargetUsed {
+        /// The first of them.
+        key: String,
+    },
     /// More than a row takes. Take something back first.
     #[error("{what} would be longer than the coordinator takes")]
     TooLong {

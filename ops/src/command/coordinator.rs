@@ -223,6 +223,11 @@ fn explain(error: &ClusterError) -> Failure {
         }
         ClusterError::Format { found: 0, .. } => Failure::usage("a copy of the table was not finished there")
             .next("remove that table (its folder, or its prefix in etcd) and copy it again"),
+        ClusterError::CopyTargetUsed { .. } => Failure::usage(words).next(
+            "copy to a place without a table; one that nobody needs is removed by `rm -r DIR/coordinator` of \
+             the data folder while its coordinator does not run, or by `etcdctl del --prefix PREFIX/` \
+             (etcd_prefix)",
+        ),
         ClusterError::CopyRefused { .. } => {
             Failure::usage(words).next("stop all nodes, and copy to a place without a table")
         }

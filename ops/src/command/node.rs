@@ -530,7 +530,7 @@ fn explain(error: NodeError) -> Failure {
             Exit::Usage,
             Some(
                 "the logs and the coordinator are of two stores: bring back those that belong \
-                 together",
+                 together; a new coordinator gets the table by `cell coordinator copy` before nodes start",
             ),
         ),
         NodeError::MemoryLimitSmall { .. } => {
