@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RELEASES_MAX: usize = 60;
 
 /// The drill that runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimRow {
     /// Its name.
     pub id: String,
@@ -31,6 +31,10 @@ pub struct ClaimRow {
     /// What distinguishes it from other requests, if it may be sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat_id: Option<u64>,
+    /// An agent keeps it, until what the drill has left is taken back: who runs the drill takes it away no
+    /// more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_kept: bool,
 }
 
 impl ClaimRow {
@@ -78,7 +82,8 @@ impl ClaimRow {
         Err(ClusterError::Contended { what: "the drill" })
     }
 
-    /// Has the row, if it is this one, go with another lease from now on; whether it is.
+    /// Has the row, if it is this one, go with an agent's lease from now on, and by nothing else; whether it
+    /// is.
     ///
     /// # Errors
     /// The coordinator's.
@@ -88,15 +93,19 @@ impl ClaimRow {
         lease: Incarnation,
     ) -> Result<bool, ClusterError> {
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
-        let put = Transaction::new().when(own).put_leased(KEY, self.text(), lease);
+        let kept = ClaimRow { is_kept: true, ..self.clone() };
+        let put = Transaction::new().when(own).put_leased(KEY, kept.text(), lease);
         Ok(matches!(coordinator.transact(put)?, TransactionOutcome::Applied { .. }))
     }
 
-    /// Takes the row away if it is this one, in one try.
+    /// Takes the row away if it is this one and no agent keeps it, in one try.
     ///
     /// # Errors
     /// The coordinator's.
     pub fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
+        if self.is_kept {
+            return Ok(());
+        }
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
         coordinator.transact(Transaction::new().when(own).delete(KEY)).map(drop)
     }
@@ -120,7 +129,7 @@ mod tests {
     use super::*;
 
     fn row(id: &str) -> ClaimRow {
-        ClaimRow { id: id.to_owned(), runner: 1, kind: "kill".to_owned(), node: 0, repeat_id: None }
+        ClaimRow { id: id.to_owned(), runner: 1, kind: "kill".to_owned(), ..ClaimRow::default() }
     }
 
     #[test]
@@ -150,7 +159,13 @@ mod tests {
         assert!(row("a").keep_under(&link, long).unwrap());
         sim.advance(2_000_000_000);
         let lease = link.grant(1_000).unwrap().lease;
-        assert_eq!(row("b").take(&link, lease).unwrap(), Some(row("a")));
+        let kept = ClaimRow { is_kept: true, ..row("a") };
+        assert_eq!(row("b").take(&link, lease).unwrap(), Some(kept.clone()));
+        for runners in [&row("a"), &kept] {
+            runners.release(&link);
+            let other = row("b").take(&link, lease).unwrap();
+            assert_eq!(other.as_ref(), Some(&kept), "it is the agent's, which still heals");
+        }
         link.end_lease(long).unwrap();
         assert_eq!(row("b").take(&link, lease).unwrap(), None);
     }

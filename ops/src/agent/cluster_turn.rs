@@ -144,7 +144,7 @@ impl ClusterTurn {
             runner: self.first.into(),
             kind: ANY_KIND.to_owned(),
             node: node.unwrap_or(self.first),
-            repeat_id: None,
+            ..ClaimRow::default()
         };
         let row = loop {
             match take_row(&*self.coordinator, granted.lease, &own, claim) {
@@ -172,7 +172,7 @@ fn take_row(
     let Some(other) = own.take(coordinator, lease)? else { return Ok(Ok(own.clone())) };
     let is_claim = claim.is_some() && other.number() == claim;
     let is_kept = is_claim && other.keep_under(coordinator, lease)?;
-    Ok(if is_kept { Ok(other) } else { Err(other) })
+    Ok(if is_kept { Ok(ClaimRow { is_kept, ..other }) } else { Err(other) })
 }
 
 /// Keeps a turn on a thread of its own, until what is returned is dropped.
@@ -237,7 +237,7 @@ mod tests {
         let link = sim.link();
         let lease = link.grant(1_000).unwrap().lease;
         let (id, kind) = ("drill-2-000000000000002a".to_owned(), "kill".to_owned());
-        let claim = ClaimRow { id, runner: 2, kind, node: 1, repeat_id: None };
+        let claim = ClaimRow { id, runner: 2, kind, node: 1, ..ClaimRow::default() };
         assert_eq!(claim.take(&link, lease).unwrap(), None);
         let (mut held, mut other) = (turn(&link, 1, Duration::ZERO), turn(&link, 5, Duration::ZERO));
         for strange in [None, Some(43)] {
@@ -247,6 +247,8 @@ mod tests {
         assert_eq!(held.take(Some(1), Some(42)), Ok(()));
         sim.advance(2_000_000_000);
         assert!(other.take(None, None).is_err(), "the node's lease has ended, and its drill has not");
+        claim.release(&link);
+        assert!(other.take(None, None).is_err(), "its node has ended it, and the agent still heals");
         drop(held);
         assert_eq!(other.take(None, None), Ok(()));
     }
@@ -260,7 +262,7 @@ mod tests {
         let granted = link.grant(LEASE_MS).unwrap().lease;
         let lease = Lease::new(&coordinator, granted);
         let (id, kind) = ("drill-1".to_owned(), ANY_KIND.to_owned());
-        let row = ClaimRow { id, runner: 1, kind, node: 2, repeat_id: None };
+        let row = ClaimRow { id, runner: 1, kind, node: 2, ..ClaimRow::default() };
         assert_eq!(row.take(&link, granted).unwrap(), None);
         let mut kept = Keeping { coordinator, lease: lease.now.clone(), row, has_row: true };
         sim.advance(LEASE_MS * 1_100_000);

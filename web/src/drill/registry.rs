@@ -19,6 +19,11 @@ const RUNS_MAX: usize = 50;
 /// How long the end of this node waits until faults are taken back.
 const HEAL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long one that begins waits for the agents of the last one, which take back what it has left.
+const OVER_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Who halts a drill when its node ends.
 const NODE_ENDS: &str = "the end of the node that ran it";
 
@@ -93,7 +98,7 @@ impl Drills {
         }
         let id = format!("drill-{}-{:016x}", place.runner, RandomState::new().build_hasher().finish());
         let (kind, node) = (wanted.kind.word().to_owned(), wanted.node);
-        let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id };
+        let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id, is_kept: false };
         if let Some(run) = self.runs().iter().find(|run| !run.state().is_over()) {
             let row = run.row();
             return Err(NotStarted::Busy(ClaimRow {
@@ -119,22 +124,28 @@ impl Drills {
     }
 
     /// Takes the cluster's one place for a drill; the drill that has it, if another one does. A claim of this
-    /// node for a drill that does not run is only waiting to be taken away: one begins at a time.
+    /// node for a drill that does not run is only waiting to be taken away: one begins at a time. An agent
+    /// that keeps it still takes back what that drill has left.
     fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotStarted> {
         let Some(coordinator) = place.coordinator.as_deref() else { return Ok(None) };
         let take = || claim.take(coordinator, place.lease).map_err(NotStarted::Coordinator);
-        let other = take()?;
         let runs = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| !run.state().is_over());
         // An agent has written one for the first of its nodes, which knows nothing of that drill.
         let is_own = |row: &ClaimRow| row.runner == place.runner && row.kind != ANY_KIND;
         let is_over = |row: &ClaimRow| is_own(row) && !runs(row);
-        match other.as_ref().filter(|row| is_over(row)) {
-            Some(over) => {
-                over.try_release(coordinator).map_err(NotStarted::Coordinator)?;
-                take()
+        let until = crate::clock::now() + OVER_PATIENCE;
+        let mut other = take()?;
+        while let Some(over) = other.as_ref().filter(|row| is_over(row)) {
+            over.try_release(coordinator).map_err(NotStarted::Coordinator)?;
+            other = take()?;
+            if other.is_some() {
+                if crate::clock::now() >= until {
+                    break;
+                }
+                thread::park_timeout(LOOK_EVERY);
             }
-            None => Ok(other),
         }
+        Ok(other)
     }
 
     fn keep(&self, run: Arc<Run>) {
@@ -239,9 +250,30 @@ mod tests {
         let over = run("drill-2-1", 1);
         over.end(Err(DrillError::Interrupted));
         drills.keep(Arc::new(over));
-        let row =
-            ClaimRow { id: "drill-2-1".into(), runner: 2, kind: "kill".into(), node: 1, repeat_id: None };
+        let kind = "kill".to_owned();
+        let row = ClaimRow { id: "drill-2-1".into(), runner: 2, kind, node: 1, ..ClaimRow::default() };
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
+        let started = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(started, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))), "{started:?}");
+    }
+
+    /// Its row was taken away, and two drills ran.
+    #[test]
+    fn begin_while_an_agent_takes_the_last_drill_back_names_that_one() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let over = run("drill-2-1", 1);
+        over.end(Err(DrillError::Interrupted));
+        drills.keep(Arc::new(over));
+        let kind = "kill".to_owned();
+        let row = ClaimRow { id: "drill-2-1".into(), runner: 2, kind, node: 1, ..ClaimRow::default() };
+        let link = sim.link();
+        assert_eq!(row.take(&link, place.lease).unwrap(), None);
+        let agents = link.grant(60_000).unwrap().lease;
+        assert!(row.keep_under(&link, agents).unwrap());
+        let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(&refused, Err(NotStarted::Busy(other)) if other.id == row.id), "{refused:?}");
+        link.end_lease(agents).unwrap();
         let started = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
         assert!(matches!(started, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))), "{started:?}");
     }
@@ -251,8 +283,8 @@ mod tests {
     fn begin_leaves_the_claim_of_an_agent_at_the_same_node() {
         let (sim, drills) = (Sim::new(1), Drills::default());
         let place = place(&sim, "/nonexistent");
-        let row =
-            ClaimRow { id: "drill-2-7".into(), runner: 2, kind: ANY_KIND.into(), node: 2, repeat_id: None };
+        let kind = ANY_KIND.to_owned();
+        let row = ClaimRow { id: "drill-2-7".into(), runner: 2, kind, node: 2, ..ClaimRow::default() };
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
         let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
         assert!(matches!(&refused, Err(NotStarted::Busy(other)) if *other == row), "{refused:?}");
@@ -282,6 +314,7 @@ mod tests {
             kind: "kill".to_owned(),
             node: 1,
             repeat_id: Some(9),
+            is_kept: false,
         };
         let coordinator = place.coordinator.clone().unwrap();
         assert_eq!(row("drill-0-7").take(&*coordinator, place.lease).unwrap(), None);
