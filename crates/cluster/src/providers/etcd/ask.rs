@@ -17,7 +17,7 @@ use crate::providers::etcd::gateway::{Complaint, Headed, Header, HeaderAnswer, P
 use crate::providers::etcd::history::History;
 use crate::providers::etcd::http_words::named_ms;
 use crate::providers::etcd::keys::Keys;
-use crate::providers::etcd::log_in::LogIns;
+use crate::providers::etcd::log_ins::LogIns;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 use crate::providers::etcd::route::{Repeats, Route, TryTimes};
 use crate::request::CoordinatorRefusal;

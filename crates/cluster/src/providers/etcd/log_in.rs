@@ -12,17 +12,17 @@
 //! each within its own deadline.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use cell_terms::text::with_causes;
 use serde_json::json;
 
 use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
 use crate::providers::etcd::ask::{Asker, Tried, User};
 use crate::providers::etcd::gateway::{PATH_AUTHENTICATE, TokenAnswer, Verdict};
-use crate::providers::etcd::log_in_rest::{LogInRest, Rests};
+use crate::providers::etcd::log_in_rest::Rests;
+use crate::providers::etcd::log_ins::{Failure, LogInState, Token};
 use crate::providers::etcd::post::{PostFailure, Question};
 use crate::providers::etcd::route::{Repeats, TryTimes};
 use crate::providers::ids::random_below;
@@ -33,102 +33,6 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// A member to which there is no connection by then is passed by.
 const CONNECT_LONGEST: Duration = Duration::from_millis(300);
 
-/// What a process knows of its log-ins.
-pub(super) struct LogIns {
-    state: Mutex<State>,
-    /// Somebody waits for the end of the one that is under way.
-    ended: Condvar,
-}
-
-struct State {
-    token: Token,
-    rest: LogInRest,
-    is_under_way: bool,
-    /// How many have ended.
-    count: u64,
-    /// Why the last one gave no token.
-    failure: Option<Failure>,
-}
-
-/// By what etcd knows the user.
-enum Token {
-    /// Nobody has logged in yet, or the token is none any more.
-    Unknown,
-    /// etcd wants none.
-    NotWanted,
-    Known(Arc<str>),
-}
-
-/// What all are told that have waited for a log-in.
-enum Failure {
-    Etcd(EtcdError),
-    NotReached(io::ErrorKind, String),
-}
-
-impl Failure {
-    fn of(error: ClusterError) -> Failure {
-        match error {
-            ClusterError::Etcd(error) => Failure::Etcd(error),
-            ClusterError::NotReached(error) | ClusterError::OutcomeUnknown(error) => {
-                Failure::NotReached(error.kind(), format!("logging in: {error}"))
-            }
-            other => Failure::NotReached(io::ErrorKind::Other, with_causes(&other)),
-        }
-    }
-
-    /// As of a call that was not sent.
-    fn to_error(&self) -> ClusterError {
-        match self {
-            Failure::Etcd(error) => error.clone().into(),
-            Failure::NotReached(kind, words) => {
-                ClusterError::NotReached(io::Error::new(*kind, words.as_str()))
-            }
-        }
-    }
-}
-
-impl LogIns {
-    /// At so many members.
-    pub(super) fn over(members: usize) -> LogIns {
-        let state = State {
-            token: Token::Unknown,
-            rest: LogInRest::over(members),
-            is_under_way: false,
-            count: 0,
-            failure: None,
-        };
-        LogIns { state: Mutex::new(state), ended: Condvar::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A token that did not count; another one may be known by now.
-    pub(super) fn forget(&self, token: Option<&str>) {
-        let mut state = self.state();
-        let is_that = match (&state.token, token) {
-            (Token::Known(known), Some(token)) => **known == *token,
-            (Token::NotWanted, None) => true,
-            _ => false,
-        };
-        if is_that {
-            state.token = Token::Unknown;
-        }
-    }
-}
-
-impl State {
-    /// Why there is no token.
-    fn why_none(&self) -> ClusterError {
-        let not_yet = || {
-            let words = "logging in: etcd has not answered yet, and is waited for";
-            ClusterError::NotReached(io::Error::new(io::ErrorKind::TimedOut, words))
-        };
-        self.failure.as_ref().map_or_else(not_yet, Failure::to_error)
-    }
-}
-
 impl Asker {
     /// The user's token; none: there is no user, or etcd wants none.
     pub(super) fn token(&self, until_ns: u64) -> Result<Option<Arc<str>>, ClusterError> {
@@ -137,7 +41,7 @@ impl Asker {
         if matches!(state.token, Token::Unknown) {
             self.begin_log_in(user, &mut state)?;
             let (count, left) = (state.count, self.left(until_ns).unwrap_or_default());
-            let waits = |state: &mut State| state.count == count;
+            let waits = |state: &mut LogInState| state.count == count;
             let waited = self.log_ins.ended.wait_timeout_while(state, left, waits);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -149,7 +53,7 @@ impl Asker {
     }
 
     /// Begins a log-in where none is under way.
-    fn begin_log_in(&self, (name, file): &User, state: &mut State) -> Result<(), ClusterError> {
+    fn begin_log_in(&self, (name, file): &User, state: &mut LogInState) -> Result<(), ClusterError> {
         if state.is_under_way {
             return Ok(());
         }

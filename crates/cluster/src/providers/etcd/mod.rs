@@ -29,6 +29,7 @@ mod lease_watch;
 mod leases;
 mod log_in;
 mod log_in_rest;
+mod log_ins;
 mod observer;
 mod options;
 mod post;
