@@ -98,7 +98,7 @@ fn kill_under(world: World, folder: &Path, data: &Dataset, options: &Options) ->
         World::Embedded => None,
         World::Etcd | World::EtcdLeaderKilled => Some(Etcd::start(&folder.join("etcd"))?),
     };
-    let served = nodes::start(&folder.join("nodes"), data, etcd.as_ref(), &[], options)?;
+    let served = nodes::start(&folder.join("nodes"), data, etcd.as_ref(), options)?;
     let node = drills::busiest(&served.server)?;
     disk::pause(SNAPSHOT_AGE);
     let entries = served.metric_of(node, "cell_pair_entries")?;

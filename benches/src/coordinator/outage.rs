@@ -17,7 +17,7 @@ use crate::etcd::Etcd;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::paced::{Probe, Pulse, drive, now, watch};
-use crate::served::{BALANCE_OFF, Served, patient};
+use crate::served::{Served, patient};
 
 use super::nodes;
 
@@ -111,7 +111,7 @@ pub(super) fn run(
 ) -> Result<(), BenchError> {
     let data = Dataset { entries: data.entries.min(ENTRIES_MAX), ..*data };
     let mut etcd = Etcd::start(&folder.join("etcd"))?;
-    let served = nodes::start(&folder.join("nodes"), &data, Some(&etcd), &[BALANCE_OFF], options)?;
+    let served = nodes::start(&folder.join("nodes"), &data, Some(&etcd), options)?;
     // Uniform, so that each pair is asked for something all the time.
     let packed = data.probes(Choice::Uniform, PROBES * SEARCHES.len(), data.seed ^ 0x6F75_7461);
     let mut random = Random::new(data.seed ^ 0x6765_7473);
