@@ -11,7 +11,7 @@
 //! | `wire` | what a supervisor is asked and says |
 //! | `supervisor`, `door` | the connection to it, or to all agents as if they were one; one of these |
 //! | `keys`, `places` | which keys: their form, and in which pairs they lie |
-//! | `load`, `journal`, `leftover` | who writes and reads, what each was answered and when; how they go |
+//! | `load`, `journal`, `leftover` | who writes and reads, what each was answered and when; how keys go |
 //! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
 //! | `proof`, `report` | everything read back and judged; the verdict with its reasons |
 //! | `notice` | how a drill goes, for whoever runs it |

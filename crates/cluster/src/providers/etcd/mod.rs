@@ -8,7 +8,8 @@
 //! | `route`, `history` | which member is asked, and what no answer means; whether rows are gone |
 //! | `ask`, `post`, `http` | one question over all members; one member; its socket |
 //! | `http_words` | what is said of a member that gives no answer |
-//! | `log_in`, `log_in_rest` | one log-in at a time; how long one rests that was refused, or not answered |
+//! | `log_in`, `log_ins` | one log-in at a time; the token that it gave, or why there is none |
+//! | `log_in_rest` | how long a log-in rests that was refused, or not answered |
 //!
 //! Where it differs from a coordinator of Cell's own: revisions grow by more than the rows' changes, because
 //! renewals are writes; a row does not say on which lease it hangs; etcd's own quota takes the place of those
