@@ -89,31 +89,36 @@ fn doctor_says_of_a_peer_with_tls_and_tokens_what_is_lacking() {
     is_bad(&look(&[]), &peer, "as the peer has them");
 }
 
-/// What `cell doctor` says of a log root's id, for the coordinator of a cluster.
-fn log_root_id(coordinator: &str, root: &Path) -> Option<Value> {
+/// What `cell doctor` with these arguments says under this name; none: nothing.
+fn found(arguments: &[&str], name: &str) -> Option<Value> {
+    let said = command(&[&["doctor", "--json"][..], arguments].concat()).output().unwrap();
+    let document: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let mut checks = document["checks"].as_array().unwrap().iter();
+    checks.find(|check| check["name"] == name).cloned()
+}
+
+/// What it says of a log root's id, for the coordinator of a cluster, once that has answered in time.
+fn log_root_id(coordinator: &str, root: &Path) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--data-dir={}", folder.path().join("data").display());
     let root = format!("--log-root={}", root.display());
-    let said = command(&["doctor", "--json", &data, &root, coordinator]).output().unwrap();
-    let document: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
-    let mut checks = document["checks"].as_array().unwrap().iter();
-    checks.find(|check| check["name"] == "log root's id").cloned()
+    let ask = || found(&[&data, &root, coordinator], "log root's id");
+    wait::until_some("the coordinator tells which log root the cluster has", ask)
 }
 
 #[test]
 fn doctor_says_of_a_log_root_whether_it_is_the_clusters_and_of_its_coordinator_that_it_takes_writes() {
     let dev = Dev::start();
     let coordinator = format!("--coordinator-address={}", dev.server.coordinator().display());
-    let own = log_root_id(&coordinator, &Path::new(dev.data()).join("log")).unwrap();
+    let own = log_root_id(&coordinator, &Path::new(dev.data()).join("log"));
     assert_eq!(own["health"], "well", "{own}");
     let empty = tempfile::tempdir().unwrap();
-    let other = log_root_id(&coordinator, empty.path()).unwrap();
+    let other = log_root_id(&coordinator, empty.path());
     is_bad(&other, "nothing is stored there", "log_root");
-    let said = command(&["doctor", "--json", "--data-dir", dev.data(), &coordinator]).output().unwrap();
-    let document: Value = serde_json::from_slice(&said.stdout).unwrap();
-    let mut checks = document["checks"].as_array().unwrap().iter();
-    let found = checks.find(|check| check["name"] == "coordinator").unwrap();
-    assert!(found["seen"].as_str().unwrap().contains("it takes writes"), "{found}");
+    wait::until("the coordinator takes the doctor's write", || {
+        let of_it = found(&["--data-dir", dev.data(), &coordinator], "coordinator").unwrap();
+        of_it["seen"].as_str().unwrap().contains("it takes writes")
+    });
 }
 
 #[test]
