@@ -152,6 +152,7 @@ mod tests {
         assert_eq!(rest.take_turn("wrong", 100 * MS), Ok(()));
         assert_eq!(rest.take_turn("wrong", 101 * MS), Err(Rests::Refused(EtcdError::Credentials)));
     }
+
     #[test]
     fn take_turn_after_no_answer_rests_between_half_and_the_whole_of_ever_longer_times() {
         let by_chance = [(0, [50, 100, 200, 400, 800, 800]), (50 * MS, [100, 150, 250, 450, 850, 850])];

@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRefusal, EtcdError, FirstLease, HostId, KeyCondition,
-    LeaseTerms, LeaseThread, NewPair, PairGeometry, Sessions, Table, Transaction, TransactionOutcome,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRefusal, Etcd, EtcdError, FirstLease, HostId,
+    KeyCondition, LeaseTerms, LeaseThread, NewPair, PairGeometry, Sessions, Table, Transaction,
+    TransactionOutcome,
 };
 use cell_terms::NodeId;
 use serde_json::json;
@@ -36,6 +37,19 @@ fn wait_renewed(lease: &LeaseThread) {
         let before_ns = surely_until_ns.load(Ordering::SeqCst);
         until("the lease is renewed", || surely_until_ns.load(Ordering::SeqCst) > before_ns);
     }
+}
+
+/// Waits until a writer has heard that what it saw is gone; a way that sees what is there.
+fn wait_lost(members: &EtcdMembers, way: &dyn Coordinator) -> Etcd {
+    let lost = until_some("the writer hears of it", || match way.read("kept") {
+        Err(error @ ClusterError::Etcd(_)) => Some(error),
+        _ => None,
+    });
+    assert!(matches!(lost, ClusterError::Etcd(EtcdError::HistoryLost)), "{lost}");
+    let again = members.way(DEADLINE);
+    until("who comes anew reads what is there", || again.read("kept").is_ok_and(|entry| entry.is_some()));
+    assert_eq!(again.list("lost/").unwrap().entries, []);
+    again
 }
 
 /// Writes until a write is answered, looking for each whether it was done.
@@ -162,14 +176,7 @@ fn etcd_that_was_restored_ends_who_saw_what_is_gone() {
     copy_folder(&backup, &data);
     members.begin(0);
     until("its holder hears of it", || lease.has_ended());
-    let lost = until_some("the writer hears of it", || match way.read("kept") {
-        Err(error @ ClusterError::Etcd(_)) => Some(error),
-        _ => None,
-    });
-    assert!(matches!(lost, ClusterError::Etcd(EtcdError::HistoryLost)), "{lost}");
-    let again = members.way(DEADLINE);
-    until("who comes anew reads what is there", || again.read("kept").is_ok_and(|entry| entry.is_some()));
-    assert_eq!(again.list("lost/").unwrap().entries, []);
+    let again = wait_lost(&members, &way);
     let outcome = again.transact(Transaction::new().put("new", "")).unwrap();
     assert!(matches!(outcome, TransactionOutcome::Applied { .. }));
 }
@@ -197,14 +204,7 @@ fn etcd_of_three_that_was_restored_from_a_snapshot_ends_who_saw_what_is_gone() {
     (0..3).for_each(|member| members.restore_snapshot(member, &file));
     (0..3).for_each(|member| members.begin(member));
     until("holders hear of it, also of a row that is there", || earlier.has_ended() && later.has_ended());
-    let lost = until_some("the writer hears of it", || match way.read("kept") {
-        Err(error @ ClusterError::Etcd(_)) => Some(error),
-        _ => None,
-    });
-    assert!(matches!(lost, ClusterError::Etcd(EtcdError::HistoryLost)), "{lost}");
-    let again = members.way(DEADLINE);
-    until("who comes anew reads what is there", || again.read("kept").is_ok_and(|entry| entry.is_some()));
-    assert_eq!(again.list("lost/").unwrap().entries, []);
+    wait_lost(&members, &way);
     let since = held(&members);
     assert!(![earlier, later].map(|lease| lease.incarnation()).contains(&since.incarnation()));
 }
