@@ -243,15 +243,20 @@ mod tests {
         assert!(sim.link().read("web/drill").unwrap().is_some(), "it is not taken away yet");
     }
 
-    #[test]
-    fn begin_after_a_run_whose_claim_is_still_there_takes_its_place() {
-        let (sim, drills) = (Sim::new(1), Drills::default());
-        let place = place(&sim, "/nonexistent");
+    /// A drill that this node has run; its row, which nobody has taken away yet.
+    fn over(drills: &Drills) -> ClaimRow {
         let over = run("drill-2-1", 1);
         over.end(Err(DrillError::Interrupted));
         drills.keep(Arc::new(over));
         let kind = "kill".to_owned();
-        let row = ClaimRow { id: "drill-2-1".into(), runner: 2, kind, node: 1, ..ClaimRow::default() };
+        ClaimRow { id: "drill-2-1".into(), runner: 2, kind, node: 1, ..ClaimRow::default() }
+    }
+
+    #[test]
+    fn begin_after_a_run_whose_claim_is_still_there_takes_its_place() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let row = over(&drills);
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
         let started = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
         assert!(matches!(started, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))), "{started:?}");
@@ -262,11 +267,7 @@ mod tests {
     fn begin_while_an_agent_takes_the_last_drill_back_names_that_one() {
         let (sim, drills) = (Sim::new(1), Drills::default());
         let place = place(&sim, "/nonexistent");
-        let over = run("drill-2-1", 1);
-        over.end(Err(DrillError::Interrupted));
-        drills.keep(Arc::new(over));
-        let kind = "kill".to_owned();
-        let row = ClaimRow { id: "drill-2-1".into(), runner: 2, kind, node: 1, ..ClaimRow::default() };
+        let row = over(&drills);
         let link = sim.link();
         assert_eq!(row.take(&link, place.lease).unwrap(), None);
         let agents = link.grant(60_000).unwrap().lease;
