@@ -12,13 +12,13 @@ use crate::harness::{Peer, Tcp, World, open, region, until};
 
 /// Tokens that may read.
 #[derive(Debug, Default)]
-struct Tokens {
+pub(crate) struct Tokens {
     known: Mutex<Vec<Vec<u8>>>,
     revision: AtomicU64,
 }
 
 impl Tokens {
-    fn set(&self, known: &[&[u8]]) {
+    pub(crate) fn set(&self, known: &[&[u8]]) {
         *self.known.lock().unwrap() = known.iter().map(|token| token.to_vec()).collect();
         self.revision.fetch_add(1, Ordering::Release);
     }

@@ -2,8 +2,7 @@
 //! regions are.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cell_fabric::{
     Address, CloseReason, ConnectionId, Endpoint, FabricError, FabricLimits, HelloRefusal, HostEndpoint,
@@ -13,39 +12,18 @@ use cell_fabric::{
 
 use crate::harness::certificates::Authority;
 use crate::harness::{Peer, Verbs, node_tls, open, region, until};
+use crate::readers::Tokens;
 
 /// Addresses of the device in `tests/rdma-vm`, and one that another network device has there.
 const OF_DEVICE: &str = "10.9.0.1";
 const OF_DEVICE_V6: &str = "fd00:9::1";
 const OF_ANOTHER: &str = "10.8.0.1";
 
-/// Tokens that may read.
-#[derive(Debug, Default)]
-struct Tokens {
-    known: Mutex<Vec<Vec<u8>>>,
-    revision: AtomicU64,
-}
-
 impl Tokens {
     fn of(known: &[&[u8]]) -> Arc<Tokens> {
         let tokens = Tokens::default();
         tokens.set(known);
         Arc::new(tokens)
-    }
-
-    fn set(&self, known: &[&[u8]]) {
-        *self.known.lock().unwrap() = known.iter().map(|token| token.to_vec()).collect();
-        self.revision.fetch_add(1, Ordering::Release);
-    }
-}
-
-impl ReadPermission for Tokens {
-    fn permits(&self, token: &[u8]) -> bool {
-        self.known.lock().unwrap().iter().any(|known| known == token)
-    }
-
-    fn revision(&self) -> u64 {
-        self.revision.load(Ordering::Acquire)
     }
 }
 
