@@ -7,12 +7,7 @@ pid=/run/gluster/vols/$volume/$here-srv-brick-$volume.pid
 case $1 in
     # The daemon, also after a power cut: it starts the bricks of a volume that was started.
     daemon)
-        if [ ! -e /srv/brick ]; then
-            # What this machine may have of its own is not this host's.
-            rm -rf /var/lib/glusterd/glusterd.info /var/lib/glusterd/peers /var/lib/glusterd/vols
-            mkdir /srv/brick
-        fi
-        mkdir -p /run/gluster /var/log/glusterfs
+        mkdir -p /srv/brick /run/gluster /var/log/glusterfs
         glusterd
         ;;
     # PEER: takes another host into the pool, once its daemon answers.

@@ -21,6 +21,11 @@ for folder in etc var usr; do
     mkdir -p "$disk/work/$folder"
     mount -t overlay -o "lowerdir=/$folder,upperdir=$disk/$folder,workdir=$disk/work/$folder" "$name" "/$folder"
 done
+if [ ! -e "$disk/begun" ]; then
+    # What this machine has of its own is not this host's, such as the id of its glusterd.
+    rm -rf /var/lib/glusterd/glusterd.info /var/lib/glusterd/peers /var/lib/glusterd/vols /var/lib/etcd/*
+    touch "$disk/begun"
+fi
 mount --bind "$disk/mnt" /mnt
 mount --bind "$disk/srv" /srv
 mount -t tmpfs "$name" /run
