@@ -194,6 +194,9 @@ impl Asker {
         let mut log_ins = 0;
         self.try_members(repeats, until_ns, |member, times| {
             let token = self.token(until_ns)?;
+            // To wait for a log-in took of the call's time.
+            let left = self.left(until_ns).unwrap_or(Duration::from_millis(1));
+            let times = TryTimes { connect: times.connect.min(left), whole: times.whole.min(left) };
             let complaint = match ask(Question { member, path, body, token: token.as_deref(), times }) {
                 Ok(answer) => return Ok(Tried::Answered(answer)),
                 Err(PostFailure::Unanswered { sent, source }) => return Ok(Tried::Failed(sent, source)),
