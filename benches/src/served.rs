@@ -19,7 +19,7 @@ use crate::patience;
 const POLL: Duration = Duration::from_millis(100);
 /// Writes outstanding while a store is filled.
 const FILLING: usize = 1024;
-/// What [`many_meganodes`] is made of.
+/// What [`many_meganodes`] and [`several_pairs`] are made of.
 const SLOT_BYTES: u64 = 8 << 20;
 const PAIRS: u64 = 4;
 /// Pairs that a node of [`several_pairs`] has at least.
@@ -73,16 +73,17 @@ pub fn many_meganodes(entries: u64) -> [(&'static str, String); 4] {
     ]
 }
 
-/// A cluster of so many nodes, each with several pairs, which survivors can share.
-pub(crate) fn several_pairs(entries: u64, nodes: u16) -> [(&'static str, String); 4] {
+/// A cluster of so many nodes, each with several pairs, which survivors can share. A node's first pair begins
+/// with so many ranges, each a meganode, and has room for as many more, the router among them.
+pub(crate) fn several_pairs(entries: u64, nodes: u16, ranges: u64) -> [(&'static str, String); 4] {
     let pairs = u64::from(nodes) * PAIRS_A_NODE;
     // Not less than the smallest pair.
     let extents = (entries * EXTENT_BYTES_MAX / pairs).max(48 << 20);
-    let tree = (entries * TREE_BYTES_MAX / pairs).max(16 << 20);
+    let tree = (entries * TREE_BYTES_MAX / pairs).max(2 * ranges * SLOT_BYTES);
     [
         ("--extent-region-bytes", extents.to_string()),
         ("--node-region-bytes", tree.to_string()),
-        ("--slot-bytes", "8MiB".to_owned()),
+        ("--slot-bytes", SLOT_BYTES.to_string()),
         ("--memory-limit-bytes", "64GiB".to_owned()),
     ]
 }

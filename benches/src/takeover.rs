@@ -157,7 +157,7 @@ fn drill(
     ready: u64,
     down: Duration,
 ) -> Result<Killed, BenchError> {
-    let sizes = several_pairs(data.entries, nodes);
+    let sizes = several_pairs(data.entries, nodes, 1);
     let (nodes_text, ready_text) = (nodes.to_string(), ready.to_string());
     let mut flags: Vec<_> = sizes.iter().map(|(name, size)| (*name, size.as_str())).collect();
     flags.extend([("--nodes", nodes_text.as_str()), ("--ready-memory-bytes", ready_text.as_str())]);
