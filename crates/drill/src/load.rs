@@ -133,7 +133,7 @@ impl<'a> Traffic<'a> {
                 self.send()?;
                 due += self.interval;
             }
-            let wait = due.saturating_duration_since(Instant::now()).min(NAP);
+            let wait = rest(due.saturating_duration_since(Instant::now()), self.outstanding.len());
             if self.outstanding.is_empty() {
                 thread::sleep(wait);
             } else {
@@ -213,6 +213,13 @@ impl<'a> Traffic<'a> {
     }
 }
 
+/// How long to wait for an answer at most, if the next operation is due after so long. While as many are
+/// outstanding as may be, only an answer makes room for it: a thread that looked on through an outage would
+/// take the processors from those who end it.
+fn rest(until_due: Duration, outstanding: usize) -> Duration {
+    if outstanding < OUTSTANDING_MAX { until_due.min(NAP) } else { NAP }
+}
+
 /// What an outcome says of an operation.
 fn ending(call: Call, outcome: Result<Output, ClientError>) -> Ending {
     match outcome {
@@ -234,6 +241,18 @@ fn ending(call: Call, outcome: Result<Output, ClientError>) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each thread of a drill took a whole processor while a node was away for longer than what it sends
+    /// until it has none left to wait for.
+    #[test]
+    fn rest_without_room_waits_for_an_answer_though_more_is_due() {
+        let soon = Duration::from_millis(1);
+        assert_eq!(rest(Duration::ZERO, OUTSTANDING_MAX), NAP);
+        assert_eq!(rest(soon, OUTSTANDING_MAX), NAP);
+        assert_eq!(rest(soon, OUTSTANDING_MAX - 1), soon);
+        assert_eq!(rest(Duration::ZERO, OUTSTANDING_MAX - 1), Duration::ZERO, "it is sent at once");
+        assert_eq!(rest(2 * NAP, 1), NAP, "an order to stop is seen");
+    }
 
     /// Nobody answers: Ctrl-C once was not heard until the operation was given up, after a minute.
     #[test]
