@@ -73,6 +73,19 @@ impl Flusher {
     /// # Errors
     /// [`WalError::RingUnavailable`] names the step that failed.
     pub fn start(ground: Option<&FlushGround>, choice: FlushChoice) -> Result<Arc<Flusher>, WalError> {
+        Flusher::start_with(ground, choice, || ())
+    }
+
+    /// As [`Flusher::start`]. `after_sync` is called whenever the disk has flushed, before anybody is told:
+    /// with it a test has writes complete while a flush is under way, which else is up to the disk.
+    ///
+    /// # Errors
+    /// As [`Flusher::start`].
+    pub fn start_with(
+        ground: Option<&FlushGround>,
+        choice: FlushChoice,
+        after_sync: impl FnMut() + Send + 'static,
+    ) -> Result<Arc<Flusher>, WalError> {
         let unavailable = |step| move |errno: Errno| WalError::RingUnavailable { step, errno };
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| unavailable(RingStep::EventFd)(errno.into()))?;
@@ -89,7 +102,7 @@ impl Flusher {
         // It ends with the queue. Nobody waits for its end: a disk may never answer.
         std::thread::Builder::new()
             .name("cell-log-flush".to_owned())
-            .spawn(move || run(&of_thread, &receiver))
+            .spawn(move || run(&of_thread, &receiver, after_sync))
             .map_err(|error| unavailable(RingStep::Thread)(Errno::of(&error)))?;
         let flusher = Arc::new(Flusher { shared, device: ground.map(|ground| ground.device), jobs });
         flusher.choose(choice);
@@ -191,9 +204,11 @@ impl Shared {
     }
 }
 
-fn run(shared: &Shared, jobs: &Receiver<Arc<OwnedFd>>) {
+fn run(shared: &Shared, jobs: &Receiver<Arc<OwnedFd>>, mut after_sync: impl FnMut()) {
     for file in jobs {
         // Whatever the error, EINTR too: what was flushed is not known, and nothing asks again.
-        shared.end(rustix::fs::fdatasync(&*file).map_err(Errno::from));
+        let result = rustix::fs::fdatasync(&*file).map_err(Errno::from);
+        after_sync();
+        shared.end(result);
     }
 }
