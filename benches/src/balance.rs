@@ -1,8 +1,10 @@
 //! `balance`: loads into three nodes whose keys fall onto one of them, onto all alike, or onto one after the
 //! other: how the nodes share bytes and operations with balance on and off, and what that costs a load beside
-//! one into nodes that were split by hand. Each load has the machine to itself; they take turns. And how long
-//! it takes until a node that was killed has its share again.
+//! one into nodes that were split by hand. Each load has the machine to itself; they take turns. What pairs
+//! and their moves took of each is noted beside it. And how long it takes until a node that was killed has its
+//! share again.
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,10 +17,11 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options, PartOptions};
 use crate::paced::now;
 use crate::patience;
+use crate::processor::{Used, written_bytes};
 use crate::put::{SNAPSHOT_AGE, Scratch};
 use crate::served::{Served, leases, many_meganodes};
 use crate::shapes::{NAMES, Shape};
-use crate::shown::bytes_by_node;
+use crate::shown::{bytes_by_node, pairs};
 
 const NODES: u16 = 3;
 /// Puts outstanding.
@@ -75,6 +78,48 @@ struct Loaded {
     returned: Option<f64>,
 }
 
+/// What the nodes had done from their start to a load's end: where its rate went.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// Pairs that there were at the end.
+    pairs: usize,
+    /// Pairs that were handed over, and for how many seconds their keys waited, one after the other.
+    moves: f64,
+    frozen: f64,
+    /// Bytes of images and logs that were read to copy them.
+    copied_bytes: f64,
+    /// Bytes that were written to the disk. Log segments are filled with zeros first: each pair's, and those
+    /// of each further owner.
+    written_bytes: u64,
+    /// Seconds of processor time.
+    processor: f64,
+}
+
+impl Cost {
+    fn of(served: &Served) -> Result<Cost, BenchError> {
+        let sum = |name: &str| (0..NODES).map(|node| served.metric_of(node, name)).sum::<Result<f64, _>>();
+        let nodes = served.server.nodes();
+        let used: Used = nodes.iter().map(|node| Used::of(*node)).sum();
+        Ok(Cost {
+            pairs: pairs(&served.server)?.len(),
+            moves: sum("cell_move_frozen_seconds_count")?,
+            frozen: sum("cell_move_frozen_seconds_sum")?,
+            copied_bytes: sum("cell_move_copied_bytes_total")?,
+            written_bytes: nodes.iter().map(|node| written_bytes(*node)).sum(),
+            processor: used.since_ns(Used::default()) as f64 / 1e9,
+        })
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost { pairs, moves, frozen, copied_bytes, written_bytes, processor } = self;
+        let [copied, written] = [*copied_bytes, *written_bytes as f64].map(|bytes| bytes / 1e6);
+        write!(f, "{pairs} pairs, {moves} moves that held up keys for {frozen:.2} s, {copied:.0} MB copied")?;
+        write!(f, ", {written:.0} MB written, {processor:.1} s of the nodes' processor time")
+    }
+}
+
 /// Looks in a row at which the bytes were as they are to be.
 #[derive(Default)]
 struct Streak {
@@ -114,8 +159,9 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
             for index in order {
                 let (world, kills) = (WORLDS[index], name == KILLED_AFTER);
                 let load = Load { shape: &shape, data: &data, world, kills, options };
-                let done = load.run(&folder.0.join("balance"))?;
-                report.note(&format!("{name}, {:?}: {done:.2?}", WORLDS[index]));
+                let (done, cost) = load.run(&folder.0.join("balance"))?;
+                report.note(&format!("{name}, {world:?}: {done:.2?}"));
+                report.note(&format!("{name}, {world:?}: {cost}"));
                 loaded[index].push(done);
             }
         }
@@ -155,7 +201,7 @@ impl Load<'_> {
         Served::start_cluster(place, self.data.entries, &flags, &words)
     }
 
-    fn run(&self, place: &Path) -> Result<Loaded, BenchError> {
+    fn run(&self, place: &Path) -> Result<(Loaded, Cost), BenchError> {
         let mut served = self.start(place)?;
         let entries = self.data.entries;
         let quarter = entries - entries / 4;
@@ -167,13 +213,14 @@ impl Load<'_> {
         let after = self.operations(&served, entries)?;
         let done: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
         let operations = over_mean("operations", &done)?;
+        let cost = Cost::of(&served)?;
         let (bytes, settled) = self.settle(&served.server, ended)?;
         let is_killed = self.kills && self.world == World::On;
         let returned = if is_killed { self.kill_one(&served.server)? } else { None };
         served.server.kill_all();
         drop(served);
         let _ = std::fs::remove_dir_all(place);
-        Ok(Loaded { rate, bytes, operations, settled, returned })
+        Ok((Loaded { rate, bytes, operations, settled, returned }, cost))
     }
 
     /// Kills a node, and starts it again once the others have all pairs; after how many seconds it has its

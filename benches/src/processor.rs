@@ -1,4 +1,5 @@
-//! Processor time of processes, to the nanosecond, from the scheduler's own account; which core a thread has.
+//! Processor time of processes, to the nanosecond, from the scheduler's own account; which core a thread has;
+//! what processes write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,13 @@ fn ticks_ns(process: Pid) -> Option<u64> {
     let mut next = || fields.next()?.parse::<u64>().ok();
     let (user, system) = (next()?, next()?);
     Some((user + system) * (1_000_000_000 / clock_ticks_per_second().max(1)))
+}
+
+/// What a process has sent to disks so far, in bytes; zero where the kernel does not say.
+pub fn written_bytes(process: Pid) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/io", process.as_raw_nonzero())).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("write_bytes: "));
+    lines.next().and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 /// What [`time_ns`] says of those threads that have this name.
