@@ -1,5 +1,6 @@
 //! `flush`: group commit of several pairs on one thread, as a worker has them: with a sync of each write, and
-//! with one flush of the disk for the writes of all, in turns.
+//! with one flush of the disk for the writes of all; in turns, and in turn with one pair that has all that is
+//! in flight.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -14,7 +15,7 @@ use cell_wal::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::contest::{self, Contender};
+use crate::contest::{self, Contender, Outcome};
 use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
@@ -25,6 +26,8 @@ const PAIRS: [u32; 5] = [1, 2, 4, 8, 16];
 const IN_FLIGHT: [u64; 3] = [64, 512, 4_096];
 /// Pairs that are to be as fast as one, and nearly how fast.
 const MANY: u32 = 8;
+/// The folder of the one.
+const ONE: &str = "one";
 const MANY_GOAL: Goal = Goal::AtLeast(0.9);
 /// One flush beside a sync of each write, for one pair with little outstanding.
 const ONE_GOAL: Goal = Goal::AtLeast(1.3);
@@ -54,39 +57,43 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         }
     };
     let time = options.lasting(SLICE);
-    let mut of_one = Vec::new();
+    let place = |name: &str| folder.0.join(name);
+    // It takes turns with each number of pairs: a disk is faster and slower in the course of a run.
+    let mut one = Side::open(&place(ONE), FlushWay::PerDevice, &ground, 1)?;
     // A run that only shows that the bench works fills no disk.
     let pairs_max = if time < SLICE { 2 } else { u32::MAX };
     for pairs in PAIRS.into_iter().filter(|pairs| *pairs <= pairs_max) {
-        let open = |way: FlushWay| Side::open(&folder.0.join(way.word()), way, &ground, pairs);
+        let open = |way: FlushWay| Side::open(&place(way.word()), way, &ground, pairs);
         let (mut each, mut all) = (open(FlushWay::PerWrite)?, open(FlushWay::PerDevice)?);
         disk::pause(SPARES_READY.min(time));
         for (at, in_flight) in IN_FLIGHT.into_iter().enumerate() {
             let first = First::default();
-            let mut contenders = [
+            let mut contenders = vec![
                 Contender::new("one flush", |_| first.count(all.during(time, in_flight))),
                 Contender::new("a sync of each", |_| first.count(each.during(time, in_flight))),
             ];
+            if pairs > 1 {
+                contenders.push(Contender::new("one pair", |_| first.count(one.during(time, in_flight))));
+            }
             let outcomes = contest::run(&mut contenders, 1, usize::from(options.rounds));
             drop(contenders);
             first.end()?;
-            let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
+            let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
             let row = |name: &str, rival: &str, theirs, goal| {
                 let name = format!("flush/{pairs} pairs, {in_flight} in flight{name}");
-                Figure::beside(name, "op/s", ours, rival, theirs, goal)
+                Figure::beside(name, "op/s", rates[0], rival, theirs, goal)
             };
             let goal = if (pairs, at) == (1, 0) { ONE_GOAL } else { Goal::None };
-            report.add(row("", "a sync of each write", theirs, goal))?;
-            if pairs == 1 {
-                of_one.push(ours);
-            }
+            report.add(row("", "a sync of each write", rates[1], goal))?;
             let goal = if pairs == MANY { MANY_GOAL } else { Goal::None };
-            report.add(row(", beside one pair", "one pair, one flush", of_one[at], goal))?;
+            for of_one in rates.iter().skip(2) {
+                report.add(row(", beside one pair", "one pair, one flush", *of_one, goal))?;
+            }
         }
-        each.close(&folder.0.join(FlushWay::PerWrite.word()))?;
-        all.close(&folder.0.join(FlushWay::PerDevice.word()))?;
+        each.close(&place(FlushWay::PerWrite.word()))?;
+        all.close(&place(FlushWay::PerDevice.word()))?;
     }
-    Ok(())
+    one.close(&place(ONE))
 }
 
 fn has_room(log: &PairLog) -> bool {

@@ -73,7 +73,7 @@ impl Flusher {
     /// # Errors
     /// [`WalError::RingUnavailable`] names the step that failed.
     pub fn start(ground: Option<&FlushGround>, choice: FlushChoice) -> Result<Arc<Flusher>, WalError> {
-        Flusher::start_with(ground, choice, || ())
+        Flusher::start_with(ground, choice, || {})
     }
 
     /// As [`Flusher::start`]. `after_sync` is called whenever the disk has flushed, before anybody is told:
