@@ -42,9 +42,14 @@ pub(crate) struct Group {
     pub(crate) settings: SelectorSettings,
 }
 
-/// Meganodes that are split, the copying of which takes the core between requests.
+/// What inserts cost besides: nodes that are split at once, and meganodes, the copying of which takes the
+/// core between requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Splits {
+    /// Entries that are added to a node for each split of it.
+    pub(crate) node_entries: u32,
+    /// What the split of a node takes the server, in searches.
+    pub(crate) node_searches: f64,
     /// Inserts into a process for each split of one of its meganodes.
     pub(crate) inserts: u32,
     /// Pieces that are copied, and what each one takes.
@@ -54,6 +59,33 @@ pub(crate) struct Splits {
 
 /// What a write takes the server, in searches: it finds the leaf, changes it and writes the log's record.
 pub(crate) const WRITE_SEARCHES: f64 = 1.5;
+/// Entries of a full node, and leaves of a full meganode: 64 MB of 1 KB, as [`crate::tree::Tree`] has them.
+const NODE_ENTRIES: u32 = 16;
+const MEGANODE_LEAVES: u32 = 65_536;
+
+impl Splits {
+    /// A full node or meganode leaves two halves, so each is split after as many entries as fill the other
+    /// half again. A node's split changes two nodes more, the new one and the one above, each for what a
+    /// write's node takes. Half a meganode is copied, 64 KB at a time, at a gigabyte a second.
+    pub(crate) const OF_THE_PAPER: Splits = Splits {
+        node_entries: NODE_ENTRIES / 2,
+        node_searches: 2.0 * (WRITE_SEARCHES - 1.0),
+        inserts: MEGANODE_LEAVES * NODE_ENTRIES / 2,
+        pieces: 512,
+        piece_ns: 65_536.0,
+    };
+
+    /// What the splits of nodes take at this insert, counted from 1, in searches: of a leaf, and of the node
+    /// above it whenever that is full.
+    pub(crate) fn searches_at(&self, insert: u32) -> f64 {
+        let (mut left, mut searches) = (insert, 0.0);
+        while left > 0 && left.is_multiple_of(self.node_entries) {
+            left /= self.node_entries;
+            searches += self.node_searches;
+        }
+        searches
+    }
+}
 
 /// The whole.
 #[derive(Clone, Debug)]
@@ -108,4 +140,31 @@ pub(crate) fn policy(name: &str) -> SelectorSettings {
 /// A fixed share of searches by the server.
 pub(crate) fn fixed(share: f64) -> SelectorSettings {
     SelectorSettings { fixed_share: share, ..policy("fixed") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{DATA, PaperData};
+    use crate::tree::Tree;
+
+    #[test]
+    fn splits_are_those_of_the_papers_tree() {
+        let inputs = PaperData::parse(&DATA).unwrap().inputs;
+        let tree = Tree::of_the_paper(&inputs, 4);
+        assert!((tree.fanout - f64::from(NODE_ENTRIES)).abs() < 1e-9);
+        let leaves = tree.fanout.powf(inputs.single("meganode_levels") - 1.0);
+        assert!((leaves - f64::from(MEGANODE_LEAVES)).abs() < 1e-3, "{leaves}");
+    }
+
+    /// One of eight inserts splits a leaf, one of 64 the node above, and so on: one seventh in all.
+    #[test]
+    fn nodes_split_as_often_as_halves_fill_again() {
+        let splits = Splits::OF_THE_PAPER;
+        let at = [1, 7, 8, 9, 16, 64, 512].map(|insert| splits.searches_at(insert) / splits.node_searches);
+        assert_eq!(at, [0.0, 0.0, 1.0, 0.0, 1.0, 2.0, 3.0]);
+        let all: f64 = (1..=splits.inserts).map(|insert| splits.searches_at(insert)).sum();
+        let mean = all / f64::from(splits.inserts);
+        assert!((mean - splits.node_searches / 7.0).abs() < 1e-3, "{mean}");
+    }
 }

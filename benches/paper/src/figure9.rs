@@ -3,12 +3,14 @@
 use serde_json::Value;
 
 use crate::calibration::{Clients, PIPELINED, SERVERS};
-use crate::cluster::{Cluster, Mix, policy};
+use crate::cluster::{Cluster, Mix, fixed, policy};
 use crate::plot::{Line, Plot};
 use crate::sheet::{Sheet, met, number};
 use crate::study::{Outcome, Study};
 
 const CORES: usize = 2;
+/// Of inserts so much time counts: some meganodes split in it.
+const INSERTS_MS: u64 = 3_000;
 /// YCSB's.
 pub(crate) const THETA: f64 = 0.99;
 /// Keys that are drawn so often that each one is placed for itself.
@@ -44,6 +46,53 @@ const COLUMNS: [&str; 8] = [
     "met_at_least_server_only",
 ];
 
+/// What is found of a workload. Rates in thousands a second.
+struct Found {
+    server_only_k: f64,
+    cell_k: f64,
+    paper_rule_k: f64,
+    /// Gets by the servers, and the best of all fixed shares of them; where nothing is got no selector is
+    /// asked.
+    gets_percent: Option<f64>,
+    best_fixed_k: Option<f64>,
+}
+
+impl Found {
+    fn new(study: &Study, model: &Cluster) -> Found {
+        let mix = model.groups[0].mix;
+        if mix.gets == 0.0 {
+            let counted_ms = if mix.inserts > 0.0 { INSERTS_MS } else { 150 };
+            let rate_k = study.settled(model.clone(), counted_ms).rate_k();
+            let (server_only_k, cell_k, paper_rule_k) = (rate_k, rate_k, rate_k);
+            return Found { server_only_k, cell_k, paper_rule_k, gets_percent: None, best_fixed_k: None };
+        }
+        let by = |settings: &_| study.steady(model.with(settings));
+        let (cell, paper_rule) = (by(&policy("adaptive")), by(&policy("paper")));
+        let shares = [&cell, &paper_rule].map(|run| run.total().share());
+        Found {
+            server_only_k: by(&fixed(1.0)).rate_k(),
+            cell_k: cell.rate_k(),
+            paper_rule_k: paper_rule.rate_k(),
+            gets_percent: Some(cell.server_percent()),
+            best_fixed_k: Some(study.best_fixed(model, &shares).0),
+        }
+    }
+
+    fn row(&self, name: &str) -> Vec<Value> {
+        let of_gets = |figure: Option<f64>| figure.map_or(Value::Null, number);
+        vec![
+            Value::from(name),
+            number(self.server_only_k),
+            number(self.cell_k),
+            number(self.cell_k / self.server_only_k),
+            of_gets(self.gets_percent),
+            number(self.paper_rule_k),
+            of_gets(self.best_fixed_k),
+            self.gets_percent.map_or(Value::Null, |_| met(self.cell_k >= self.server_only_k)),
+        ]
+    }
+}
+
 pub(crate) fn outcome(study: &Study) -> Outcome {
     let title = "operations of four servers with two cores, in thousands a second; the paper's figure has no \
          numbers in the text";
@@ -58,30 +107,21 @@ pub(crate) fn outcome(study: &Study) -> Outcome {
     for (at, (name, mix, is_skewed)) in workloads().into_iter().enumerate() {
         let mut model = study.calibration.cluster((SERVERS, CORES), clients, &adaptive);
         model.groups[0].mix = mix;
+        model.splits = Some(study.splits());
         model.extent_area = study.calibration.areas.of_bytes(pairs * PAIR_BYTES);
         if is_skewed {
             model.asked = zipf(SERVERS * CORES, pairs * SERVERS as f64);
         }
-        let server_only_k = study.at_share(&model, 1.0).rate_k();
-        let cell = study.steady(Cluster { ..model.clone() });
-        let paper_k = study.steady(model.with(&policy("paper"))).rate_k();
-        let has_gets = cell.total().searches > 0;
-        sheet.add(vec![
-            Value::from(name),
-            number(server_only_k),
-            number(cell.rate_k()),
-            number(cell.rate_k() / server_only_k),
-            if has_gets { number(cell.server_percent()) } else { Value::Null },
-            number(paper_k),
-            number(study.best_fixed(&model).0),
-            met(cell.rate_k() >= 0.98 * server_only_k),
-        ]);
-        for (line, rate_k) in lines.iter_mut().zip([cell.rate_k(), paper_k, server_only_k]) {
+        let found = Found::new(study, &model);
+        sheet.add(found.row(name));
+        for (line, rate_k) in lines.iter_mut().zip([found.cell_k, found.paper_rule_k, found.server_only_k]) {
             line.points.push((at as f64 + 1.0, rate_k));
         }
     }
     sheet.note(
-        "A write is one message and takes the server one and a half searches; a get reads its pair besides.",
+        "A write is one message and takes the server one and a half searches; an insert 1.64 in the mean, \
+         with the nodes that split, and a meganode is copied now and then. A get reads its pair besides. \
+         Where nothing is searched no selector is asked: one run stands for all.",
     );
     let plot = Plot {
         name: "figure9",

@@ -60,6 +60,12 @@ fn middle_ns(bucket: usize) -> f64 {
     ((STEPS + step) as f64 + 0.5) * (1_u64 << doublings) as f64
 }
 
+/// From which one on all hold: the first after the last that does not. Nothing if the last one does not.
+pub(crate) fn stays_from(holds: &[bool]) -> Option<usize> {
+    let from = holds.iter().rposition(|holds| !holds).map_or(0, |at| at + 1);
+    (from < holds.len()).then_some(from)
+}
+
 /// What a group of clients did within a window of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
@@ -98,6 +104,8 @@ pub(crate) struct Observed {
     pub(crate) core_busy: Vec<f64>,
     /// The parts of it that the two engines of each card were busy.
     pub(crate) card_busy: Vec<[f64; 2]>,
+    /// Meganodes whose split has begun.
+    pub(crate) splits: u64,
     /// Decisions, and those that were made without enough samples.
     pub(crate) decided: u64,
     pub(crate) unknown: u64,
@@ -166,6 +174,14 @@ mod tests {
         }
         assert!((latencies.mean_us() - 500.05).abs() < 0.01);
         assert_eq!(Latencies::default().quantile_us(0.5), 0.0);
+    }
+
+    #[test]
+    fn what_holds_in_the_end_holds_from_the_last_failure_on() {
+        assert_eq!(stays_from(&[true, true]), Some(0));
+        assert_eq!(stays_from(&[true, false, true, false, true, true]), Some(4));
+        assert_eq!(stays_from(&[true, true, false]), None, "the last one does not hold");
+        assert_eq!(stays_from(&[]), None, "nothing was seen");
     }
 
     #[test]

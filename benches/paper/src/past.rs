@@ -9,7 +9,7 @@ use crate::card::Card;
 use crate::cluster::{Cluster, Machine, fixed, policy};
 use crate::figure5::of_many;
 use crate::figure9::zipf;
-use crate::observed::Observed;
+use crate::observed::{Observed, stays_from};
 use crate::plot::{Line, Plot};
 use crate::sheet::{Sheet, number};
 use crate::study::{Outcome, Study};
@@ -36,9 +36,10 @@ pub(crate) fn outcome(study: &Study) -> Outcome {
 
 /// A row a rule; rates of `scale` times what is simulated.
 fn add_rules(sheet: &mut Sheet, study: &Study, case: &str, model: &Cluster, scale: f64, ms: u64) {
-    let (best_k, best_share) = study.best_fixed(model);
-    for rule in RULES {
-        let run = lasting(study, model.with(&policy(rule)), ms);
+    let runs = RULES.map(|rule| lasting(study, model.with(&policy(rule)), ms));
+    let shares = runs.each_ref().map(|run| run.total().share());
+    let (best_k, best_share) = study.best_fixed(model, &shares);
+    for (rule, run) in RULES.into_iter().zip(&runs) {
         sheet.add(vec![
             Value::from(case),
             Value::from(rule),
@@ -164,7 +165,9 @@ fn skew(study: &Study) -> Sheet {
     let clients = Clients { processes: study.calibration.processes(servers * cores), in_hand: PIPELINED };
     let mut model = study.calibration.cluster((servers, cores), clients, &fixed(1.0));
     model.asked = zipf(servers * cores, 1e6 * study.data.inputs.single("pairs_per_server") * servers as f64);
-    let (best_k, best_share) = study.best_fixed(&model);
+    let runs = RULES.map(|rule| lasting(study, model.with(&policy(rule)), 200));
+    let shares = runs.each_ref().map(|run| run.total().share());
+    let (best_k, best_share) = study.best_fixed(&model, &shares);
     let mut add = |rule: &str, run: &Observed| {
         let hottest = |figures: &[f64]| figures.iter().copied().fold(0.0, f64::max);
         let coldest = run.core_busy.iter().copied().fold(f64::INFINITY, f64::min);
@@ -187,8 +190,8 @@ fn skew(study: &Study) -> Sheet {
     };
     add("server only", &study.at_share(&model, 1.0));
     add("best fixed share", &study.at_share(&model, best_share));
-    for rule in RULES {
-        add(rule, &lasting(study, model.with(&policy(rule)), 200));
+    for (rule, run) in RULES.into_iter().zip(&runs) {
+        add(rule, run);
     }
     sheet
 }
@@ -214,7 +217,7 @@ fn herds(study: &Study) -> Sheet {
     sheet
 }
 
-/// Windows that a rule stays near the best for, before it counts as settled, and how near.
+/// Windows over which a rule's rate is taken, and how near it stays to the best.
 const NEAR_WINDOWS: usize = 10;
 const NEAR: f64 = 0.95;
 
@@ -233,7 +236,7 @@ fn steps(study: &Study) -> (Sheet, Plot) {
     };
     let mut lines = Vec::new();
     for (from, to) in [(8, 1), (1, 8), (4, 2)] {
-        let (best_k, _) = study.best_fixed(&with_cores(to));
+        let (best_k, _) = study.best_fixed(&with_cores(to), &[]);
         let (step_ns, after_ns) = (study.time_ns(300), study.time_ns(1_000));
         for rule in RULES {
             let step = Some((step_ns, to));
@@ -245,9 +248,10 @@ fn steps(study: &Study) -> (Sheet, Plot) {
                 done as f64 * 1e6 / ((to - from) as u64 * run.window_ns) as f64
             };
             let first = usize::try_from(step_ns / run.window_ns).unwrap_or(0);
-            let near = (first..windows.len() - NEAR_WINDOWS)
-                .find(|at| rate_k(*at, at + NEAR_WINDOWS) >= NEAR * best_k);
-            let settled_ms = near.map(|at| (at + NEAR_WINDOWS - first) as u64 * run.window_ns / 1_000_000);
+            let is_near = |at: usize| rate_k(at, at + NEAR_WINDOWS) >= NEAR * best_k;
+            let near: Vec<bool> = (first..=windows.len() - NEAR_WINDOWS).map(is_near).collect();
+            let settled_ms =
+                stays_from(&near).map(|at| (at + NEAR_WINDOWS) as u64 * run.window_ns / 1_000_000);
             let end_k = rate_k(windows.len() - NEAR_WINDOWS, windows.len());
             sheet.add(vec![
                 Value::from(format!("{from} cores, then {to}")),

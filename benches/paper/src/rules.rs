@@ -66,7 +66,7 @@ fn adaptive_rule_reaches_what_the_best_fixed_share_does() {
     let study = study();
     for (of, cores) in [(SERVERS, 1), (SERVERS, 4), (SERVERS, 8), (1, 1), (1, 4)] {
         let model = servers(&study.calibration, of, cores);
-        let (best_k, best_share) = study.best_fixed(&model);
+        let (best_k, best_share) = study.best_fixed(&model, &[]);
         let run = settled(&model, "adaptive", 300);
         let (part, share) = (run.rate_k() / best_k, run.server_percent());
         assert!(
@@ -81,7 +81,7 @@ fn with_few_clients_the_adaptive_rule_takes_the_nearer_path() {
     let study = study();
     let clients = Clients { processes: 1, in_hand: 1 };
     let model = study.calibration.cluster((1, 8), clients, &fixed(1.0));
-    let (best_k, _) = study.best_fixed(&model);
+    let (best_k, _) = study.best_fixed(&model, &[]);
     assert!(settled(&model, "adaptive", 300).rate_k() > 0.97 * best_k);
 }
 
@@ -92,7 +92,7 @@ fn step_in_what_servers_can_do_is_followed_within_a_second() {
         let clients = Clients { processes: 8, in_hand: 1 };
         let mut model = study.calibration.cluster((1, 8), clients, &fixed(1.0));
         model.machines[0].cores = to;
-        let (best_k, _) = study.best_fixed(&model);
+        let (best_k, _) = study.best_fixed(&model, &[]);
         model.machines[0].cores = from;
         let model = Cluster { step: Some((200_000_000, to)), ..model };
         // The last third begins 800 ms after the step.

@@ -148,10 +148,6 @@ impl<'a> Run<'a> {
                 threads.push(Thread { selectors, random, in_hand, next_ns });
             }
         }
-        let of_machine = |(machine, processes): (usize, usize)| {
-            (0..processes).map(move |number| Process { machine, number, ..Process::default() })
-        };
-        let machines = cluster.machines.iter().map(|machine| machine.processes).enumerate();
         let mut asked = cluster.asked.clone();
         (1..asked.len()).for_each(|at| asked[at] += asked[at - 1]);
         let events = slots.iter().enumerate().map(|(at, slot)| Reverse((slot.due_ns, at, BEGIN)));
@@ -164,7 +160,7 @@ impl<'a> Run<'a> {
             cluster,
             slots,
             threads,
-            processes: machines.flat_map(of_machine).collect(),
+            processes: Run::processes(cluster),
             cores: cluster.machines.iter().map(|of| vec![Station::default(); of.processes]).collect(),
             cards: vec![CardQueue::default(); cluster.machines.len()],
             shared: cluster.host.map(|host| Cores::new(host.cores, sharing)),
@@ -174,6 +170,22 @@ impl<'a> Run<'a> {
             observed: Run::nothing_observed(cluster),
             is_warm: false,
         }
+    }
+
+    /// Their meganodes are at any point between two splits.
+    fn processes(cluster: &Cluster) -> Vec<Process> {
+        let of_machine = |(machine, processes): (usize, usize)| {
+            (0..processes).map(move |number| Process { machine, number, ..Process::default() })
+        };
+        let machines = cluster.machines.iter().map(|machine| machine.processes).enumerate();
+        let mut processes: Vec<Process> = machines.flat_map(of_machine).collect();
+        if let Some(splits) = cluster.splits {
+            let apart = splits.inserts / u32::try_from(processes.len()).unwrap_or(u32::MAX);
+            for (at, process) in (0..).zip(&mut processes) {
+                process.inserts = at * apart + apart / 2;
+            }
+        }
+        processes
     }
 
     fn nothing_observed(cluster: &Cluster) -> Observed {
@@ -383,22 +395,25 @@ impl<'a> Run<'a> {
         if let Some(host) = self.cluster.host {
             return self.arrive_at_thread(now_ns, at, &host);
         }
-        let (cluster, slot) = (self.cluster, &self.slots[at]);
-        let (process, work) = (slot.process, slot.work);
+        let cluster = self.cluster;
+        let Slot { process, work, path, plan, done, thread, .. } = self.slots[at];
         let machine = self.processes[process].machine;
         let card = &mut self.cards[machine];
         let machine = &cluster.machines[machine];
-        let served_ns = match slot.path {
+        let served_ns = match path {
             SearchPath::OneSided => {
-                let areas = cluster.reads.areas(slot.plan);
-                let area = areas.get(slot.done).copied().unwrap_or(cluster.extent_area);
+                let area = cluster.reads.areas(plan).get(done).copied().unwrap_or(cluster.extent_area);
                 card.read(&machine.card, now_ns as f64, area)
             }
             SearchPath::Server => {
                 let gone_ns = card.message(&machine.card, now_ns as f64);
-                let searches = if matches!(work, Work::Search | Work::Get) { 1.0 } else { WRITE_SEARCHES };
-                let jitter = 0.5 + draw(&mut self.threads[slot.thread].random);
-                let end_ns = self.core(now_ns, process).serve(gone_ns, machine.cpu_ns * searches * jitter);
+                let searches = match work {
+                    Work::Search | Work::Get => 1.0,
+                    Work::Update => WRITE_SEARCHES,
+                    Work::Insert => WRITE_SEARCHES + self.insert(process),
+                };
+                let service_ns = machine.cpu_ns * searches * self.varied(thread);
+                let end_ns = self.core(now_ns, process).serve(gone_ns, service_ns);
                 if work == Work::Insert {
                     self.inserted(process, end_ns);
                 }
@@ -408,13 +423,20 @@ impl<'a> Run<'a> {
         self.at(served_ns + cluster.wire_ns / 2.0, at, ANSWERED);
     }
 
-    /// One more pair is there; perhaps its meganode is to be split.
+    /// One more pair; what the nodes take that split for it, in searches.
+    fn insert(&mut self, at: usize) -> f64 {
+        let (Some(splits), process) = (self.cluster.splits, &mut self.processes[at]) else { return 0.0 };
+        process.inserts += 1;
+        splits.searches_at(process.inserts)
+    }
+
+    /// The pair is there; perhaps its meganode is to be split.
     fn inserted(&mut self, at: usize, now_ns: f64) {
         let (Some(splits), process) = (self.cluster.splits, &mut self.processes[at]) else { return };
-        process.inserts += 1;
         if process.inserts >= splits.inserts {
             process.inserts = 0;
             process.pieces_left += splits.pieces;
+            self.observed.splits += 1;
             self.at(now_ns, at, SPLIT);
         }
     }

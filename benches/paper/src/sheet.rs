@@ -39,6 +39,42 @@ pub(crate) fn met(is_met: bool) -> Value {
     Value::from(if is_met { "yes" } else { "NO" })
 }
 
+/// Whether ours is within a tenth of theirs.
+pub(crate) fn met_tenth(ours: f64, theirs: f64) -> Value {
+    met((ours / theirs - 1.0).abs() <= 0.1)
+}
+
+/// What the paper's text says of something for which it has no figure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Said {
+    Below(f64),
+    Above(f64),
+}
+
+impl Said {
+    fn is_true_of(self, ours: f64) -> bool {
+        match self {
+            Said::Below(bound) => ours < bound,
+            Said::Above(bound) => ours > bound,
+        }
+    }
+
+    fn text(self) -> Value {
+        Value::from(match self {
+            Said::Below(bound) => format!("< {bound}"),
+            Said::Above(bound) => format!("> {bound}"),
+        })
+    }
+}
+
+/// The columns of a sheet of [`beside_text`].
+pub(crate) const BESIDE_TEXT: [&str; 4] = ["what", "model", "paper", "met"];
+
+/// A row of ours beside what the paper's text says.
+pub(crate) fn beside_text(what: String, ours: f64, said: Said) -> Vec<Value> {
+    vec![Value::from(what), number(ours), said.text(), met(said.is_true_of(ours))]
+}
+
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -117,6 +153,16 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn goals_are_met_or_not() {
+        let tenth = [89.0, 91.0, 109.0, 111.0].map(|ours| met_tenth(ours, 100.0));
+        assert_eq!(tenth, [false, true, true, false].map(met));
+        let rows = [("one", 99.0, Said::Below(100.0)), ("two", 100.0, Said::Above(100.0))];
+        let rows = rows.map(|(what, ours, said)| beside_text(what.to_owned(), ours, said));
+        assert_eq!(rows[0][1..], [number(99.0), Value::from("< 100"), met(true)]);
+        assert_eq!(rows[1][1..], [number(100.0), Value::from("> 100"), met(false)]);
+    }
 
     #[test]
     fn sheet_is_rows_of_json_or_aligned_text() {

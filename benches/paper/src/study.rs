@@ -2,7 +2,7 @@
 //! and which of many runs is shown.
 
 use crate::calibration::{Calibration, Clients};
-use crate::cluster::{Cluster, fixed};
+use crate::cluster::{Cluster, Splits, fixed};
 use crate::data::PaperData;
 use crate::observed::Observed;
 use crate::plot::Plot;
@@ -40,8 +40,13 @@ impl Study {
 
     /// Runs it until all clients have settled, and then as long as figures need.
     pub(crate) fn steady(&self, cluster: Cluster) -> Observed {
+        self.settled(cluster, 150)
+    }
+
+    /// As [`Study::steady`], with so much time that counts.
+    pub(crate) fn settled(&self, cluster: Cluster, counted_ms: u64) -> Observed {
         let warm_ns = self.time_ns(300);
-        let until_ns = warm_ns + self.time_ns(150);
+        let until_ns = warm_ns + self.time_ns(counted_ms);
         Cluster { seed: self.seed, ..cluster.lasting(warm_ns, until_ns) }.run()
     }
 
@@ -52,22 +57,28 @@ impl Study {
         Cluster { seed: self.seed, ..cluster.with(&fixed(share)).lasting(warm_ns, until_ns) }.run()
     }
 
-    /// The best of all fixed shares, to a fortieth, and that share.
-    pub(crate) fn best_fixed(&self, cluster: &Cluster) -> (f64, f64) {
+    /// The splits that inserts cause. Where the time is a tenth, meganodes are, too: some split in it.
+    pub(crate) fn splits(&self) -> Splits {
+        let of_the_paper = Splits::OF_THE_PAPER;
+        let parts = if self.short { 10 } else { 1 };
+        let (inserts, pieces) = (of_the_paper.inserts / parts, of_the_paper.pieces / parts);
+        Splits { inserts, pieces, ..of_the_paper }
+    }
+
+    /// The best of all fixed shares, to an eightieth, and that share. Those of `also` are tried, too: what a
+    /// rule came to in the mean.
+    pub(crate) fn best_fixed(&self, cluster: &Cluster, also: &[f64]) -> (f64, f64) {
         let rate = |share: f64| (self.at_share(cluster, share).rate_k(), share);
         let best = |shares: &[f64]| {
             let rates = shares.iter().map(|share| rate(*share));
             rates.max_by(|one, other| one.0.total_cmp(&other.0)).expect("there are shares")
         };
-        let mut found = best(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
-        for step in [0.05, 0.025] {
+        let found = best(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
+        let found = [0.05, 0.025, 0.0125].into_iter().fold(found, |found, step| {
             let beside = [found.1 - step, found.1 + step].map(|share| share.clamp(0.0, 1.0));
-            let better = best(&beside);
-            if better.0 > found.0 {
-                found = better;
-            }
-        }
-        found
+            better(found, best(&beside))
+        });
+        also.iter().fold(found, |found, share| better(found, rate(*share)))
     }
 
     /// Of several numbers of clients the one whose latency is lowest, of those within 5 % of the highest
@@ -84,5 +95,31 @@ impl Study {
         let mean_us = |run: &Observed| run.total().latencies.mean_us();
         let nearest = runs.into_iter().min_by(|one, other| mean_us(&one.1).total_cmp(&mean_us(&other.1)));
         nearest.expect("there are candidates")
+    }
+}
+
+/// The higher of two rates with their shares; the first if they are alike.
+fn better(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
+    if other.0 > one.0 { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibration::PIPELINED;
+    use crate::data::DATA;
+
+    /// As the mean share of a rule, which lies beside the steps and was once better than the best of them.
+    #[test]
+    fn best_fixed_share_is_no_worse_than_any_that_it_is_told_of() {
+        let study = Study::new(PaperData::parse(&DATA).unwrap(), 7, true);
+        let clients = Clients { processes: 40, in_hand: PIPELINED };
+        let model = study.calibration.cluster((4, 1), clients, &fixed(1.0));
+        let told: Vec<f64> = (0..20).map(|at| 0.2 + 0.0083 * f64::from(at)).collect();
+        let rates = told.iter().map(|share| study.at_share(&model, *share).rate_k());
+        let highest_k = rates.fold(0.0, f64::max);
+        let (best_k, best_share) = study.best_fixed(&model, &told);
+        assert!(best_k >= highest_k, "{best_k} at {best_share}, {highest_k}");
+        assert!(best_k >= study.best_fixed(&model, &[]).0, "and than the best of the steps");
     }
 }
