@@ -11,6 +11,7 @@
 //! | `run`, `observed` | events; what was done |
 //! | `table1`, `table2`, `figure4` to `figure9`, `past`, `measured` | what is printed |
 //! | `sheet`, `plot` | rows and plots |
+//! | `options`, `folder`, `part` | the command line; which tables and figures there are |
 #![allow(clippy::cast_precision_loss, reason = "counts and times stay far below 2^53")]
 
 pub mod calibration;
@@ -22,6 +23,7 @@ mod figure5;
 mod figure7;
 mod figure8;
 mod figure9;
+mod folder;
 mod host;
 pub mod measured;
 mod observed;
@@ -38,6 +40,7 @@ mod table1;
 mod table2;
 mod tree;
 
+pub use folder::folder;
 pub use options::{PaperError, PaperOptions, run};
 pub use part::Part;
 pub use study::{Outcome, Study};

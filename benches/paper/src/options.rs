@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::data::{DATA, DataError, PaperData};
+use crate::folder::folder;
 use crate::part::Part;
 use crate::study::Study;
 
@@ -25,8 +26,8 @@ pub struct PaperOptions {
     /// One JSON row a row of a table on standard output
     #[arg(long)]
     pub json: bool,
-    /// Writes the plots there
-    #[arg(long, value_name = "DIR")]
+    /// Writes the plots into this folder, which is made if it is not there
+    #[arg(long, value_name = "DIR", value_parser = folder())]
     pub svg: Option<PathBuf>,
     /// What all draws come from
     #[arg(long, value_name = "N", default_value_t = 7)]
@@ -43,9 +44,17 @@ pub enum PaperError {
     /// The data files are not what they should be.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The output or a plot cannot be written.
+    /// The output cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// A plot cannot be written, or its folder cannot be made.
+    #[error("--svg: {} cannot be written: {why}; name a folder that can be", path.display())]
+    Plot {
+        /// What was to be written.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
 }
 
 impl PaperOptions {
@@ -68,8 +77,13 @@ impl PaperOptions {
 /// Prints what was asked for.
 ///
 /// # Errors
-/// The output cannot be written.
+/// The output or a plot cannot be written.
 pub fn run(options: &PaperOptions, out: &mut dyn Write) -> Result<(), PaperError> {
+    let unwritten = |path: &Path, why| PaperError::Plot { path: path.to_owned(), why };
+    if let Some(folder) = &options.svg {
+        // At once: what is written there comes after minutes.
+        std::fs::create_dir_all(folder).map_err(|why| unwritten(folder, why))?;
+    }
     let study = Study::new(PaperData::parse(&DATA)?, options.seed, options.short);
     for part in options.parts() {
         let (sheets, plots) = study.outcome(part);
@@ -77,9 +91,9 @@ pub fn run(options: &PaperOptions, out: &mut dyn Write) -> Result<(), PaperError
             sheet.write(out, options.json)?;
         }
         if let Some(folder) = &options.svg {
-            std::fs::create_dir_all(folder)?;
             for plot in plots {
-                std::fs::write(folder.join(format!("{}.svg", plot.name)), plot.svg())?;
+                let path = folder.join(format!("{}.svg", plot.name));
+                std::fs::write(&path, plot.svg()).map_err(|why| unwritten(&path, why))?;
             }
         }
     }
