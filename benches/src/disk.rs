@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cell_terms::{Epoch, PairId, RegionKind};
+use cell_tests::reaper;
 use cell_wal::device::{LogWrite, PrepareSegment};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{Errno, LogDevice, LogEvent, LogId, RealStorage, SegmentName};
@@ -161,17 +162,24 @@ pub fn fio_read(folder: &Path) -> Result<Option<f64>, BenchError> {
 /// # Errors
 /// fio is not there, or its output is not what it was.
 pub fn fio_batches(folder: &Path, bytes: u64) -> Result<f64, BenchError> {
-    let output = Command::new("fio")
+    let output = fio_in(folder)
         .args(["--name=batches", "--numjobs=2", "--group_reporting", "--size=64M", "--rw=write"])
         .args(["--direct=1", "--sync=dsync", "--ioengine=psync", "--overwrite=1"])
         .args(["--time_based", "--runtime=1", "--output-format=json"])
         .arg(format!("--bs={bytes}"))
-        .current_dir(folder)
         .output()?;
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let writes = said["jobs"][0]["write"]["iops"].as_f64().filter(|writes| *writes > 0.0);
     let words = || String::from_utf8_lossy(&output.stderr).into_owned();
     Ok(writes.ok_or_else(|| std::io::Error::other(words()))? / 2.0)
+}
+
+/// fio in this folder. It ends with this process: it would write there while that is removed.
+fn fio_in(folder: &Path) -> Command {
+    let mut command = Command::new("fio");
+    reaper::mark(&mut command);
+    command.current_dir(folder);
+    command
 }
 
 /// Bytes a second, each way.
@@ -182,7 +190,7 @@ struct Bandwidth {
 
 fn fio(folder: &Path, arguments: &[&str]) -> Result<Bandwidth, BenchError> {
     std::fs::create_dir_all(folder)?;
-    let output = Command::new("fio")
+    let output = fio_in(folder)
         .args([
             "--name=limit",
             "--filename=fio-limit",
@@ -193,7 +201,6 @@ fn fio(folder: &Path, arguments: &[&str]) -> Result<Bandwidth, BenchError> {
         ])
         .args(["--output-format=json"])
         .args(arguments)
-        .current_dir(folder)
         .output()?;
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let rate = |way: &str| said["jobs"][0][way]["bw_bytes"].as_f64().unwrap_or(0.0);

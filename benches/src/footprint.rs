@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use cell_memory::HugePages;
+use cell_tests::reaper;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
@@ -66,7 +67,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
 }
 
 fn child(engine: &str, options: &Options) -> Result<Taken, BenchError> {
-    let output = Command::new(std::env::current_exe()?)
+    let mut command = Command::new(std::env::current_exe()?);
+    reaper::mark(&mut command);
+    let output = command
         .args(["memory-of", "--engine", engine])
         .args(["--entries", &options.entries.to_string(), "--seed", &options.seed.to_string()])
         .output()?;

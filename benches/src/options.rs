@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cell_paper::folder;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ours::OursError;
@@ -87,7 +88,7 @@ pub enum Command {
 /// What all benches take.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Entries of the paper's data (keys 8-64, values 8-256 printable characters)
+    /// Entries of the paper's data (keys 8-64, values 8-256 printable characters), 1000 or more
     #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = entries())]
     pub entries: u64,
     /// One JSON row a figure on standard output
@@ -99,8 +100,9 @@ pub struct Options {
     /// Rounds that count, for each figure
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
-    /// Where data is written, if any is: on the disk that is to be measured
-    #[arg(long, value_name = "DIR")]
+    /// Where data is written, if any is: on the disk that is to be measured, which TMPDIR need not be. It is
+    /// in a folder of its own, which is removed in the end [default: the current folder]
+    #[arg(long, value_name = "DIR", value_parser = folder())]
     pub dir: Option<PathBuf>,
 }
 
@@ -184,7 +186,7 @@ pub struct MovesOptions {
 pub struct GlusterOptions {
     /// A folder on the file system that is to be measured; --dir, on a local disk, has the rest. Without it
     /// that of --dir is measured
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder())]
     pub log_root: Option<PathBuf>,
     /// The common options
     #[command(flatten)]
@@ -197,7 +199,7 @@ pub struct PaperBenchOptions {
     /// One server and its clients on this machine; that alone, if no table and no figure is named
     #[arg(long)]
     pub measured: bool,
-    /// With --measured: entries of the paper's data that the server has
+    /// With --measured: entries of the paper's data that the server has, 1000 or more
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = entries())]
     #[arg(requires = "measured")]
     pub entries: u64,
@@ -205,8 +207,9 @@ pub struct PaperBenchOptions {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     #[arg(requires = "measured")]
     pub rounds: u16,
-    /// With --measured: where the server's data is written
-    #[arg(long, value_name = "DIR", requires = "measured")]
+    /// With --measured: where the server's data is written, in a folder of its own, which is removed in the
+    /// end [default: the current folder]
+    #[arg(long, value_name = "DIR", requires = "measured", value_parser = folder())]
     pub dir: Option<PathBuf>,
     /// With --measured: a flag of `cell dev`, which is the server, such as --lease-ms=3s on a machine that is
     /// slow; may be given several times
@@ -330,6 +333,14 @@ pub enum BenchError {
     /// A file, a process or the output failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// There is no place for data.
+    #[error("the folder {} cannot be made: {why}; --dir names one in which it can be", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
     /// A row of a child process was not one.
     #[error("a child's answer cannot be read")]
     Child(#[from] serde_json::Error),

@@ -44,11 +44,13 @@ const KEYS: usize = 200_000;
 /// # Errors
 /// The output cannot be written, or a node or a client failed.
 pub fn run(options: &PaperBenchOptions, out: &mut dyn Write) -> Result<(), BenchError> {
+    // At once: what is measured comes after the minutes of the model.
+    let folder = options.measured.then(|| Scratch::new(options.dir.as_deref())).transpose()?;
     if !options.measured || !options.model.named().is_empty() {
         cell_paper::run(&options.model, out)?;
     }
-    if options.measured {
-        let measured = measure(options)?;
+    if let Some(folder) = folder {
+        let measured = measure(options, &folder)?;
         for sheet in sheets(&measured, options.model.seed, options.model.short) {
             sheet.write(out, options.model.json)?;
             if options.model.json {
@@ -61,10 +63,9 @@ pub fn run(options: &PaperBenchOptions, out: &mut dyn Write) -> Result<(), Bench
 }
 
 /// One server, over each transport that there is.
-fn measure(options: &PaperBenchOptions) -> Result<Vec<OverTransport>, BenchError> {
+fn measure(options: &PaperBenchOptions, folder: &Scratch) -> Result<Vec<OverTransport>, BenchError> {
     let common = options.common();
     let data = Dataset { entries: common.entries, seed: common.seed };
-    let folder = Scratch::new(common.dir.as_deref())?;
     let flags: Vec<&str> = options.server_flag.iter().map(String::as_str).collect();
     let mut served = Served::start_cluster(&folder.0.join("node"), data.entries, &NO_CHECKPOINTS, &flags)?;
     served.fill(&data)?;

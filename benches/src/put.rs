@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Transport};
+use cell_tests::reaper;
 
 use crate::contest::{self, Contender};
 use crate::data::{Batch, Choice, Dataset, Packed};
@@ -60,15 +61,19 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     checkpointing(&mut sync, &data, &work, &folder.0, report)
 }
 
-/// A folder for data on the disk to be measured, removed at the end.
+/// A folder for data on the disk to be measured. It is removed at the end, also if a signal is the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
     pub(crate) fn new(dir: Option<&Path>) -> Result<Self, BenchError> {
-        let parent = dir.map_or_else(std::env::current_dir, |dir| Ok(dir.to_owned()))?;
+        // Not TMPDIR: that is often in memory, where a sync costs nothing and no write goes past the cache.
+        let parent = dir.map_or_else(std::env::current_dir, std::path::absolute)?;
         let folder = parent.join(format!("cell-benches-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
+        reaper::remove(&folder);
+        match std::fs::create_dir_all(&folder) {
+            Ok(()) => Ok(Self(folder)),
+            Err(why) => Err(BenchError::Folder { path: folder, why }),
+        }
     }
 }
 

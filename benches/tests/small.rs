@@ -1,6 +1,9 @@
 //! The benches, small: that they run, that contenders agree, and that rows are what `--json` promises. What
 //! is measured here means nothing.
 
+#[path = "small/command.rs"]
+mod command;
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

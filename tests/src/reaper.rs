@@ -4,9 +4,9 @@
 //! What is started carries a mark in its environment, which its own children inherit. A shell beside the test
 //! process reads from a pipe whose other end the test process alone holds, and the kernel closes that with
 //! the process. The shell then kills all that carries the mark, also processes that are stopped or whose
-//! parent is gone. Through the pipe it is given names of folders in which file systems are mounted: those
-//! that the test has left are unmounted and removed, too. The browser's children end by another way:
-//! `tests/browser/child.mjs`.
+//! parent is gone. Through the pipe it is given names of folders, in which file systems may be mounted: those
+//! that the test has left are unmounted and removed, too. Benches have what they start and write ended
+//! likewise. The browser's children end by another way: `tests/browser/child.mjs`.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -28,14 +28,20 @@ pub fn mark(command: &mut Command) {
     command.env(VARIABLE, value());
 }
 
-/// Has the folder of a test's own disk removed once this process has ended, with what is mounted in it, if it
-/// is still there.
+/// Has the folder of a test's own disk or of a bench's data removed once this process has ended, with what is
+/// mounted in it, if it is still there. Its path is absolute, and its name is one of those that `reaper.sh`
+/// knows; one of several lines is left.
 ///
 /// # Panics
 /// If there is no shell.
 pub fn remove(folder: &Path) {
+    let mut line = folder.as_os_str().as_encoded_bytes().to_vec();
+    if line.contains(&b'\n') {
+        return;
+    }
+    line.push(b'\n');
     let mut shell = pipe().lock().unwrap_or_else(PoisonError::into_inner);
-    writeln!(shell, "{}", folder.display()).expect("the shell reads until this process ends");
+    shell.write_all(&line).expect("the shell reads until this process ends");
 }
 
 /// The mark of what this process starts.

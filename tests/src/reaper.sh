@@ -14,7 +14,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 for folder; do
     case $folder in
-        /*/cell-*-disk-*) [ -d "$folder" ] || continue ;;
+        /*/cell-*-disk-* | /*/cell-benches-*) [ -d "$folder" ] || continue ;;
         *) continue ;;
     esac
     # Once a file is not mounted any more, its devices do not name it.

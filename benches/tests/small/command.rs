@@ -1,0 +1,75 @@
+//! The command by itself: what its help says, what it refuses before it begins, what it leaves behind.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use cell_tests::process::signal;
+use cell_tests::wait;
+use rustix::process::{Pid, Signal};
+
+fn benches() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+}
+
+/// Wrapped lines joined.
+fn help(bench: &str) -> String {
+    let output = benches().args([bench, "--help"]).output().expect("the benches can be started");
+    String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn help_says_the_fewest_entries_and_where_data_is_written() {
+    for bench in ["put", "paper", "gluster"] {
+        let help = help(bench);
+        assert!(help.contains("1000 or more"), "{bench}: {help}");
+        assert!(help.contains("[default: the current folder]"), "{bench}: {help}");
+    }
+    let output = benches().args(["put", "--entries", "999"]).output().expect("the benches can be started");
+    assert_eq!(output.status.code(), Some(2), "the fewest are those that the help says");
+}
+
+/// Tables of minutes are not printed for a plot that has no place.
+#[test]
+fn path_that_is_no_folder_is_refused_at_once_with_its_flag() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    let path = file.path().display().to_string();
+    for arguments in [
+        &["paper", "--table", "1", "--short", "--svg"][..],
+        &["paper", "--measured", "--dir"],
+        &["put", "--dir"],
+        &["gluster", "--log-root"],
+    ] {
+        let flag = arguments[arguments.len() - 1];
+        for path in [path.clone(), format!("{path}/inner")] {
+            let output = benches().args(arguments).arg(&path).output().expect("the benches can be started");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+            for part in [flag, path.as_str(), "is no folder; name a folder"] {
+                assert!(said.contains(part), "{arguments:?}: {part} in {said}");
+            }
+        }
+    }
+}
+
+/// Gigabytes on the disk that is measured would be nobody's: a `Drop` does not run.
+#[test]
+fn bench_that_a_signal_ends_leaves_no_data_behind() {
+    for (arguments, end) in [
+        (&["paper", "--measured"][..], Signal::INT),
+        (&["put"][..], Signal::TERM),
+        (&["log"][..], Signal::KILL),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let mut command = benches();
+        command.args(arguments).current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut bench = command.spawn().expect("the benches can be started");
+        let data = folder.path().join(format!("cell-benches-{}", bench.id()));
+        wait::until("data is written", || {
+            std::fs::read_dir(&data).is_ok_and(|mut entries| entries.next().is_some())
+        });
+        signal(Pid::from_child(&bench), end);
+        let status = bench.wait().expect("it is a child");
+        assert_eq!(status.signal(), Some(end.as_raw()), "{arguments:?} was not at its end: {status}");
+        wait::until(&format!("what {arguments:?} has written is gone"), || !data.exists());
+    }
+}
