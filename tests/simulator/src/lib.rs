@@ -65,6 +65,10 @@ pub use model::Broken;
 pub use verdict::{Failed, Passed};
 pub use world::{Planted, RunOptions};
 
+/// A run is millions of small allocations on one thread: in the program, and in the tests that run it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Operations of a run, unless set otherwise.
 pub const OPERATIONS: u64 = 5_000;
 

@@ -10,10 +10,6 @@ use cell_simulator::{Event, OPERATIONS, RunOptions, run};
 use cell_terms::mutant::Mutant;
 use clap::Parser;
 
-/// A run is millions of small allocations on one thread.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// How long the shortest way to a failure is looked for.
 const PATIENCE: Duration = Duration::from_secs(300);
 
