@@ -120,28 +120,28 @@ impl<O: MemoryObserver> Pair<O> {
 
     /// Records every change of the plan, then changes memory. The completion goes with the last record.
     pub(crate) fn change_tree(&mut self, slot: SlotIndex, completion: Option<&WriteCompletion>) -> Csn {
-        let mut plan = std::mem::take(&mut self.plan);
-        let first = self.appended().next();
+        // In its place: a plan is some hundred bytes, which each write would move out and back.
+        let Pair { plan, log, meganodes, memory, .. } = self;
+        let first = log.appended().next();
         let last_index = plan.len() - 1;
         for (index, change) in plan.changes().enumerate() {
             let completion = completion.filter(|_| index == last_index).copied();
-            self.log.append_node(&NodeRecord::Tree { slot, completion, change });
+            log.append_node(&NodeRecord::Tree { slot, completion, change });
         }
         // Before any of the changes: who comes to a new node must know that the slot goes so far.
-        self.meganodes.announce(slot);
+        meganodes.announce(slot);
         let mut csn = first;
         for (index, change) in plan.changes().enumerate() {
             csn = Csn(first.0 + index as u64);
-            self.memory.change_node(slot, &change, csn);
+            memory.change_node(slot, &change, csn);
         }
-        if let Some(owned) = self.meganodes.get_mut(slot) {
+        if let Some(owned) = meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);
             owned.writes += u64::from(completion.is_some());
         }
         if plan.len() > 1 {
             self.note_nearly_full(slot);
         }
-        self.plan = plan;
         if let Some(completion) = completion {
             self.completions.record(completion, csn);
         }
