@@ -40,6 +40,7 @@
 //! repeated answer waits for. What the target knows itself stays.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
@@ -101,7 +102,29 @@ pub struct CompletionTable {
     results: usize,
 }
 
-type Sessions = HashMap<SessionId, Arc<Session>>;
+type Sessions = HashMap<SessionId, Arc<Session>, BuildHasherDefault<SessionHasher>>;
+
+/// Each write asks twice for its session. The coordinator gives ids out, so that nobody can choose some that
+/// fall together; one multiplication spreads them (Fibonacci hashing, Knuth 6.4).
+#[derive(Debug, Default)]
+struct SessionHasher(u64);
+
+impl Hasher for SessionHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
 
 impl CompletionTable {
     /// Looks a write up and takes note of its client's floor. `short`: results take all the memory that they
