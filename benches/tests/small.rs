@@ -92,6 +92,11 @@ fn local_small_prints_every_figure() {
     ];
     assert_rows("local", &rows, &wanted);
     assert_lmdb(&rows, &notes, &["local/get uniform", "local/scan 50 with values"]);
+    // Of each kind of keys, and of scans.
+    let renewed = rows.iter().filter(|row| row["rival"] == "LMDB, one transaction renewed");
+    assert_eq!(renewed.count(), if cfg!(feature = "lmdb") { 4 } else { 0 });
+    assert_goal(&rows, "local/insert", "op/s", ">= 1.3");
+    assert_goal(&rows, "local/scan 50 with values", "op/s", ">= 2");
 }
 
 /// These figures are beside LMDB's, where it is in the build; where it is not, that is said.
