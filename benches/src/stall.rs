@@ -1,19 +1,26 @@
 //! `stall`: gets by messages beside more writes than a slow disk takes, so that the node refuses most of them
 //! for a while; and those writes beside as many that it need not refuse.
+//!
+//! A get is due each millisecond, and its time counts from then. Of a client that waits for each answer, a
+//! stall of seconds would be one slow get among thousands of fast ones, and no hundredth of them.
+//!
+//! The goal of gets is beside those while nobody writes, and beside those with the same slow disk and fewer
+//! writes. Beside as many writes without a delay there is none: they take the whole machine, and gets beside
+//! them are slow in any case.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Search};
 use cell_tests::ending::Ending;
 
-use crate::data::{Choice, Dataset, Packed};
+use crate::data::{Choice, Dataset};
 use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
+use crate::paced::{Probe, Pulse, drive, now, watch};
 use crate::put::{NO_CHECKPOINTS, Scratch};
 use crate::served::{Served, patient};
-use crate::times::Times;
 
 /// By how much a write of a log is slower: a batch of 60 values each time.
 const DELAY: Duration = Duration::from_millis(10);
@@ -26,24 +33,29 @@ const VALUE: [u8; 4 << 10] = [7; 4 << 10];
 const KEYS: usize = 1 << 12;
 /// Keys that are got, again and again.
 const PROBES: usize = 100_000;
+/// A get is due each time that this has passed.
+const INTERVAL: Duration = Duration::from_millis(1);
 /// How long each part lasts.
 const LASTS: Duration = Duration::from_secs(6);
 /// How long writers go on before anything is counted: until their waits have grown to their longest.
 const SETTLES: Duration = Duration::from_secs(2);
+/// Requests that the node has refused.
+const REFUSED: &str = "cell_operations_refused_total";
 
 /// Runs the bench.
 ///
 /// # Errors
-/// A node or a client that failed.
+/// A node or a client that failed; a node that has refused nothing, beside which nothing is shown.
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
     let mut served =
         Served::start_cluster(&folder.0.join("node"), data.entries, &NO_CHECKPOINTS, &["--allow-drills"])?;
     served.fill(&data)?;
+    let keys = data.probes(Choice::Uniform, PROBES, data.seed ^ 0x7374_616c);
     let stall = Stall {
         served: &served,
-        probes: data.probes(Choice::Uniform, PROBES, data.seed ^ 0x7374_616c),
+        probes: (0..keys.len()).map(|at| (keys.get(at).to_vec(), false)).collect(),
         lasts: options.lasting(LASTS),
         settles: options.lasting(SETTLES),
     };
@@ -51,20 +63,25 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let (beside_fast, fast) = stall.beside(DEEP)?;
     served.server.slow_disk(DELAY);
     let (beside_shallow, shallow) = stall.beside(SHALLOW)?;
+    let refused_before = served.metric(REFUSED)?;
     let (beside, deep) = stall.beside(DEEP)?;
+    let refused = served.metric(REFUSED)? - refused_before;
     served.server.slow_disk(Duration::ZERO);
 
-    let refused = served.metric("cell_operations_refused_total")?;
+    if refused < 1.0 {
+        return Err(wrong("the node has refused no write: it was not stalled"));
+    }
     report.note(&format!("{refused:.0} requests were refused; without a delay {fast:.0} puts a second"));
     for (rival, theirs, goal) in [
-        ("nobody writes", &alone, Goal::None),
-        ("as many writes, no delay", &beside_fast, Goal::AtMost(2.0)),
-        ("writes that are not refused", &beside_shallow, Goal::None),
+        ("nobody writes", &alone, Goal::AtMost(2.0)),
+        ("writes that are not refused", &beside_shallow, Goal::AtMost(2.0)),
+        ("as many writes, no delay", &beside_fast, Goal::None),
     ] {
-        for (part, of_100, goal) in [("p50", 50, Goal::None), ("p99", 99, goal)] {
-            let bench = format!("stall/get, {part}");
-            report.add(Figure::beside(bench, "us", beside.at(of_100), rival, theirs.at(of_100), goal))?;
-        }
+        let row = |part: &str, ours: f64, theirs: f64, goal| {
+            Figure::beside(format!("stall/get, {part}"), "us", ours * 1e3, rival, theirs * 1e3, goal)
+        };
+        report.add(row("p99", beside.p99_ms, theirs.p99_ms, goal))?;
+        report.add(row("longest", beside.longest_ms, theirs.longest_ms, Goal::None))?;
     }
     let bench = format!("stall/puts, {WRITERS} x {DEEP}");
     let rival = format!("{WRITERS} x {SHALLOW}, not refused");
@@ -72,10 +89,20 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     Ok(())
 }
 
+fn wrong(what: &str) -> BenchError {
+    BenchError::Io(std::io::Error::other(what.to_owned()))
+}
+
+/// How long gets took, each from when it was due.
+struct Gets {
+    p99_ms: f64,
+    longest_ms: f64,
+}
+
 /// Who reads and writes.
 struct Stall<'a> {
     served: &'a Served,
-    probes: Packed,
+    probes: Vec<Probe>,
     lasts: Duration,
     settles: Duration,
 }
@@ -86,20 +113,24 @@ impl Stall<'_> {
         self.served.client(options)
     }
 
-    /// Gets one after the other.
-    fn gets(&self) -> Result<Times, BenchError> {
-        let mut client = self.client()?;
-        let mut next = 0;
-        Times::during(self.lasts, || {
-            client.get(self.probes.get(next % PROBES))?;
-            next += 1;
-            Ok(())
-        })
+    /// Gets at their rate. Those that are due in the end are waited for: they may be what took longest.
+    fn gets(&self) -> Result<Gets, BenchError> {
+        let (mut client, probes, pulse) = (self.client()?, &self.probes, Pulse::default());
+        std::thread::scope(|scope| {
+            let ending = pulse.ending();
+            let load = scope.spawn(|| drive(&mut client, probes, &[], Some(INTERVAL), &pulse));
+            watch(&pulse, [Duration::ZERO, self.lasts]);
+            drop(ending);
+            load.join().expect("the load does not panic")
+        })?;
+        if pulse.failed() > 0 {
+            return Err(wrong("gets failed"));
+        }
+        Ok(Gets { p99_ms: pulse.take_p99_ms(), longest_ms: pulse.take_longest_ms() })
     }
 
     /// The same beside writers, and how many puts a second these end meanwhile.
-    #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-    fn beside(&self, outstanding: usize) -> Result<(Times, f64), BenchError> {
+    fn beside(&self, outstanding: usize) -> Result<(Gets, f64), BenchError> {
         let (stop, ended) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let ending = Ending(&stop);
@@ -109,7 +140,7 @@ impl Stall<'_> {
                 writers.push(scope.spawn(move || write(&mut client, writer, outstanding, stop, ended)));
             }
             disk::pause(self.settles);
-            let (began, before) = (Instant::now(), ended.load(Ordering::Relaxed));
+            let (began, before) = (now(), ended.load(Ordering::Relaxed));
             let gets = self.gets()?;
             let puts = ended.load(Ordering::Relaxed) - before;
             let rate = puts as f64 / began.elapsed().as_secs_f64();
