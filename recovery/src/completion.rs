@@ -696,6 +696,34 @@ mod tests {
         }
     }
 
+    /// Without its results a write of the other one would be carried out twice.
+    #[test]
+    fn forget_of_a_session_leaves_what_came_with_an_adoption_of_another() {
+        let (other, number, outcome) = (SessionId(6), OperationNumber(7), WriteOutcome::NotFound);
+        let mut source = CompletionTable::default();
+        write(&mut source, 6, 5, 10);
+        source.record(&WriteCompletion { session: other, number, floor: number, outcome }, Csn(11));
+        let mut table = CompletionTable::default();
+        table.adopt(SPLIT, &source.parts(Csn(11), 1 << 10)[0], Csn(20)).unwrap();
+        table.forget(SESSION);
+        assert_eq!(table.results(), 1);
+        table.open(SPLIT);
+        let repeat = Admission::Repeat { outcome, csn: Csn(20) };
+        assert_eq!(table.admit(other, number, number, false), repeat);
+        assert_eq!(ask(&mut table, 6, 5), Admission::New, "this one has ended");
+    }
+
+    /// What a worker bounds.
+    #[test]
+    fn bytes_grow_with_each_result() {
+        let mut table = CompletionTable::default();
+        assert_eq!(table.bytes(), 0);
+        write(&mut table, 5, 5, 10);
+        let one = table.bytes();
+        write(&mut table, 6, 5, 11);
+        assert!(one >= 16 && table.bytes() == 2 * one, "{one}, {}", table.bytes());
+    }
+
     #[test]
     fn table_bytes_round_trip() {
         let mut table = CompletionTable::default();

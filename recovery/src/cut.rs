@@ -213,4 +213,16 @@ mod tests {
         let refused = plan.check_predecessor(Epoch(4), Predecessor { epoch: Epoch(4), cut: Csn(12) });
         assert!(refused.is_err());
     }
+
+    /// An owner that takes a checkpoint before it writes anything: its image's base is the cut before it.
+    #[test]
+    fn check_predecessor_of_the_checkpoints_epoch_ended_at_the_base_at_the_latest() {
+        let plan = Plan::new(&row(&[(4, SYNC, None)], Some((4, 17, 20))), ReadOptions::default());
+        let check = |epoch, cut| {
+            plan.check_predecessor(Epoch(4), Predecessor { epoch: Epoch(epoch), cut: Csn(cut) }).is_ok()
+        };
+        assert!(check(2, 17) && check(3, 0));
+        assert!(!check(2, 18), "it has more than the image");
+        assert!(!check(4, 17) && !check(5, 17), "it is no earlier one");
+    }
 }

@@ -560,7 +560,63 @@ impl Applier for ExtentApplier {
 
 #[cfg(test)]
 mod tests {
+    use cell_memory::extent::{ExtentEncoder, ExtentHeader, GRANULE_BYTES};
+    use cell_terms::PairId;
+
     use super::*;
+
+    const REGION_BYTES: u64 = 2 << 20;
+
+    /// What a damaged log could ask for: it would be written over the region's header, or past its end.
+    #[test]
+    fn extent_that_is_not_in_its_region_or_has_another_length_is_refused() {
+        let spec = RegionSpec::extent(PairId(1), Epoch(1), REGION_BYTES).unwrap();
+        let (region, writer) = Region::create_private(&spec).unwrap();
+        let mut applier = ExtentApplier::new(writer, ImageSource::default());
+        let mut encoder = ExtentEncoder::new();
+        let extent = encoder.encode(&ExtentHeader::default(), &[7; 112]).unwrap().bytes.to_vec();
+        let place = |bytes: u64| ExtentOffset(u32::try_from(bytes / u64::from(GRANULE_BYTES)).unwrap());
+        let (first, last) = (place(HEADER_BYTES), place(REGION_BYTES - 128));
+        for offset in [first, last] {
+            applier.store(offset, &extent).unwrap();
+            let mut stored = vec![0; extent.len()];
+            region.read_bytes(byte_offset(offset), &mut stored);
+            assert_eq!(stored, extent, "{offset:?}");
+        }
+        let longer = [&extent[..], &[0]].concat();
+        let refused = [
+            (ExtentOffset(first.0 - 1), &extent[..]),
+            (ExtentOffset(last.0 + 1), &extent[..]),
+            (ExtentOffset(u32::MAX), &extent[..]),
+            (first, &extent[..127]),
+            (first, &longer[..]),
+            (first, &extent[..0]),
+        ];
+        for (offset, bytes) in refused {
+            let stored = applier.store(offset, bytes);
+            assert!(matches!(stored, Err(RecoveryError::Extent { .. })), "{offset:?}, {}", bytes.len());
+        }
+    }
+
+    /// The image was taken when the node was free already. If no record says so, one of the two is damaged.
+    #[test]
+    fn tree_node_that_was_changed_and_is_not_there_is_freed_by_a_record_or_missed() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let spec = RegionSpec::node(PairId(1), Epoch(1), 64 << 10, 64 << 10, 512).unwrap();
+        let (_, writer) = Region::create_private(&spec).unwrap();
+        let splits = SplitTable::new(PairId(1));
+        let mut applier = NodeApplier::new(writer, geometry, ImageSource::default(), splits);
+        let node = NodeIndex(3);
+        let record = |change| NodeRecord::Tree { slot: SlotIndex(0), completion: None, change };
+        applier.apply_record(Epoch(1), Csn(5), &record(Change::Remove { node, key: b"key" })).unwrap();
+        let missed = applier.complete(Csn(5)).unwrap_err();
+        let is_it = matches!(missed, RecoveryError::NodeMissing { slot: SlotIndex(0), node: NodeIndex(3) });
+        assert!(is_it && !applier.lacks_nothing(), "{missed}");
+        let freed = Change::Mark { node, state: TreeNodeState::Free };
+        applier.apply_record(Epoch(1), Csn(6), &record(freed)).unwrap();
+        assert!(applier.lacks_nothing());
+        applier.complete(Csn(6)).unwrap();
+    }
 
     /// Its takeover waited until all below that number was durable, and for nothing above.
     fn image_has_nothing_newer_than_it_says() {

@@ -371,6 +371,35 @@ mod tests {
         assert_eq!(LogNeed::extension(&geometry).node_bytes, LogNeed::fills(1, &geometry).node_bytes);
     }
 
+    /// A pair that was refused a long put and a delete finds room again when there is some for either.
+    #[test]
+    fn need_that_suffices_for_two_is_the_larger_in_each_part_and_ordinary_if_one_is() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let parts = |need: LogNeed| (need.node_bytes, need.extent_bytes, need.space);
+        let (put, delete, step) =
+            (LogNeed::put(8, 100, &geometry, 1), LogNeed::delete(8), LogNeed::step(9_999));
+        assert_eq!(parts(put.longest(&delete)), parts(put));
+        assert_eq!(parts(delete.longest(&put)), parts(put));
+        let both = (step.node_bytes, put.extent_bytes, Space::Ordinary);
+        assert_eq!([put.longest(&step), step.longest(&put)].map(parts), [both, both]);
+        assert_eq!(parts(delete.longest(&step)), parts(step));
+    }
+
+    /// Whoever writes without waiting for the disk shows it at once; what is durable is another number then.
+    #[test]
+    fn what_may_be_seen_goes_by_durability() {
+        for (durability, raised) in [
+            (Durability::Sync, None),
+            (Durability::Async, Some((Csn(8), Csn(9)))),
+            (Durability::None, Some((Csn(9), Csn(9)))),
+        ] {
+            let mut log = CommitLog::new(None, Csn(7), durability);
+            assert_eq!(log.append_node(&NodeRecord::Outcome(COMPLETION)), Csn(8));
+            assert_eq!((log.durable(), log.visible()), (Csn(8), Csn(8)), "there is no disk");
+            assert_eq!(log.raised_by(Csn(9)), raised, "{durability:?}");
+        }
+    }
+
     #[test]
     fn put_takes_no_more_of_the_log_than_was_asked_for() {
         fill_by_what_was_asked_for();
