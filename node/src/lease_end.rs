@@ -124,6 +124,7 @@ mod tests {
         let long = (lease_ns / 1_000_000 * 2).to_string();
         settings.set("trust_max_ms", &long, cell_terms::setting::Source::Flag).unwrap();
         assert_eq!(trust_ns(&settings), trust_passed_ns(lease_ns));
+        assert_eq!(trust_passed_ns(lease_ns), lease_ns / 2 * 3, "by a clock that goes two thirds as fast");
     }
 
     #[test]

@@ -74,3 +74,27 @@ pub fn pair_regions(
         node_crc,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pair: u32, node_key: u64) -> PairRegions {
+        PairRegions { pair: PairId(pair), node_key, ..PairRegions::default() }
+    }
+
+    /// Who knows the list by its number knows the keys: one that changes is one that leaves.
+    #[test]
+    fn list_has_another_number_once_a_registration_changes_or_leaves() {
+        let mut known = RegionRegistrations::default();
+        known.insert(row(2, 20));
+        known.insert(row(1, 10));
+        known.insert(row(2, 20));
+        assert_eq!((&known.rows[..], known.list), (&[row(1, 10), row(2, 20)][..], 1));
+        known.insert(row(2, 21));
+        assert_eq!((known.rows[1], known.list), (row(2, 21), 2));
+        assert_eq!((known.remove(PairId(3)), known.list), (None, 2));
+        assert_eq!((known.remove(PairId(1)), known.list), (Some(row(1, 10)), 3));
+        assert_eq!(known.rows, [row(2, 21)]);
+    }
+}

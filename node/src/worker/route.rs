@@ -172,3 +172,19 @@ impl Pairs {
         (right != PairId(0)).then(|| about(key, right, key_max))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bound that is no key's successor led its client round in circles.
+    #[test]
+    fn behind_a_key_is_what_follows_it_and_all_longer_bounds_that_begin_like_the_longest() {
+        assert_eq!(behind(b"a", 2), Some(b"a\0".to_vec()));
+        assert_eq!(behind(b"ab", 2), Some(b"ac".to_vec()));
+        assert_eq!(behind(&[1, 0xff], 2), Some(vec![2]));
+        assert_eq!(behind(&[0xff, 0xff], 2), None);
+        let hint = Hint { low: b"ab".to_vec(), high: Some(b"ac".to_vec()), pair: PairId(3) };
+        assert_eq!(about(b"ab", PairId(3), 2), hint);
+    }
+}

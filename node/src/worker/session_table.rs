@@ -134,3 +134,74 @@ impl SessionTable {
         (idle, kept)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_protocol::Request;
+    use cell_terms::PairId;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const IDLE_NS: u64 = 100 * SECOND;
+    const ONE: ConnectionId = ConnectionId::from_number(1);
+    const OTHER: ConnectionId = ConnectionId::from_number(2);
+
+    fn table_of(sessions: &[u64]) -> SessionTable {
+        let mut table = SessionTable::default();
+        sessions.iter().for_each(|session| table.open(SessionId(*session), 0));
+        table
+    }
+
+    fn swept(table: &mut SessionTable, seconds: u64) -> [Vec<u64>; 2] {
+        let (idle, kept) = table.sweep(seconds * SECOND, IDLE_NS);
+        [idle, kept].map(|sessions| sessions.into_iter().map(|session| session.0).collect())
+    }
+
+    /// What is not kept in time another node ends; what is kept for ever nobody ends.
+    #[test]
+    fn sweep_names_what_is_idle_and_what_is_used_and_was_long_not_spoken_for() {
+        let mut table = table_of(&[1, 2, 3]);
+        table.touch(SessionId(2), SECOND);
+        assert_eq!(swept(&mut table, 20), [vec![], vec![]]);
+        assert_eq!(swept(&mut table, 25), [vec![], vec![2]], "the others were not used since");
+        assert_eq!(swept(&mut table, 29), [vec![], vec![]], "so soon nobody looks again");
+        let of = table.known.get_mut(&SessionId(2)).unwrap();
+        of.kept_ns = 25 * SECOND;
+        table.touch(SessionId(2), 40 * SECOND);
+        assert_eq!(swept(&mut table, 45), [vec![], vec![]]);
+        assert_eq!(swept(&mut table, 50), [vec![], vec![2]]);
+        table.touch(SessionId(3), 99 * SECOND);
+        assert_eq!(swept(&mut table, 100), [vec![1], vec![2, 3]]);
+        table.touch_all(120 * SECOND);
+        assert_eq!(swept(&mut table, 200), [vec![], vec![1, 2, 3]]);
+    }
+
+    #[test]
+    fn confirm_leaves_the_sessions_that_a_recovery_found_open() {
+        let mut table = table_of(&[1, 2]);
+        table.confirm(&[SessionId(1), SessionId(9)]);
+        assert_eq!([1, 2, 9].map(|session| table.is_settled(SessionId(session))), [true, false, false]);
+        assert_eq!([1, 2, 9].map(|session| table.touch(SessionId(session), 1)), [true, false, false]);
+    }
+
+    /// A stream that is turned away is dropped with all that waits of it, and with nothing else.
+    #[test]
+    fn forget_stream_drops_its_messages_and_no_other_ones() {
+        let message = |id| {
+            let (mut message, header) = (Vec::new(), RequestHeader { id: RequestId(id), pair: PairId(0) });
+            Request::KeepAlive { session: None }.encode(header, &mut message).unwrap();
+            message
+        };
+        let mut table = SessionTable::default();
+        let messages = vec![(ONE, message(7)), (ONE, message(8)), (OTHER, message(7))];
+        table.asking_bytes = messages.iter().map(|(_, message)| waiting_bytes(message)).sum();
+        let streams = vec![(ONE, RequestId(7)), (OTHER, RequestId(7))];
+        table.asking.insert(SessionId(1), AskingSession { messages, streams });
+        table.forget_stream((ONE, RequestId(7)));
+        let left = &table.asking[&SessionId(1)];
+        assert_eq!(left.messages, [(ONE, message(8)), (OTHER, message(7))]);
+        assert_eq!(left.streams, [(OTHER, RequestId(7))]);
+        assert_eq!(table.asking_bytes(), 2 * waiting_bytes(&message(7)));
+    }
+}

@@ -93,3 +93,104 @@ impl Streams {
         self.of(connection) < STREAMS_MAX as usize && self.bytes + value_len <= bytes_max
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{Csn, OperationNumber, Version};
+
+    use super::*;
+
+    const ONE: ConnectionId = ConnectionId::from_number(1);
+    const OTHER: ConnectionId = ConnectionId::from_number(2);
+    const PAIR: PairAt = PairAt(3);
+
+    fn name() -> WriteName {
+        let (number, floor) = (OperationNumber(1), OperationNumber(1));
+        WriteName { session: SessionId(5), number, floor }
+    }
+
+    impl Streams {
+        fn add_inward(&mut self, of: ConnectionId, id: u64, value_len: usize) {
+            let stream = InwardStream {
+                header: RequestHeader::default(),
+                name: name(),
+                condition: cell_protocol::Condition::Always,
+                key: b"key".to_vec(),
+                value: Vec::new(),
+                value_len,
+                value_crc: 0,
+                credit: 0,
+            };
+            self.inward.insert((of, RequestId(id)), stream);
+            self.recount();
+        }
+
+        fn add_outward(&mut self, of: ConnectionId, id: u64, bytes: usize, pair: PairAt, started: bool) {
+            let head = EntryHead { version: Version::default(), csn: Csn(1) };
+            let (header, value) = (RequestHeader::default(), vec![0; bytes]);
+            let stream = OutwardStream { header, pair, head, value, sent: 0, credit: 0, started };
+            self.outward.insert((of, RequestId(id)), stream);
+            self.recount();
+        }
+    }
+
+    #[test]
+    fn admits_so_many_of_a_connection_and_so_many_bytes_of_all() {
+        let mut streams = Streams::default();
+        for id in 1..u64::from(STREAMS_MAX) {
+            assert!(streams.admits(ONE, 10, 10_000));
+            if id.is_multiple_of(2) {
+                streams.add_inward(ONE, id, 10);
+            } else {
+                streams.add_outward(ONE, id, 10, PAIR, true);
+            }
+        }
+        let bytes = streams.bytes;
+        assert_eq!(bytes, 10 * (STREAMS_MAX as usize - 1));
+        assert!(streams.admits(ONE, 10, bytes + 10) && !streams.admits(ONE, 11, bytes + 10));
+        streams.add_inward(ONE, 0, 10);
+        assert!(!streams.admits(ONE, 10, 10_000), "it has all that it may");
+        assert!(streams.admits(OTHER, 10, 10_000));
+    }
+
+    #[test]
+    fn connection_that_closes_takes_its_own_streams_along() {
+        let mut streams = Streams::default();
+        for (of, bytes) in [(ONE, 5), (OTHER, 7)] {
+            streams.add_inward(of, 1, bytes);
+            streams.add_outward(of, 2, 2 * bytes, PAIR, true);
+        }
+        assert_eq!(streams.bytes, 36);
+        streams.close_connection(ONE);
+        assert_eq!(streams.bytes, 21);
+        let left: Vec<StreamKey> = streams.inward.keys().chain(streams.outward.keys()).copied().collect();
+        assert_eq!(left, [(OTHER, RequestId(1)), (OTHER, RequestId(2))]);
+    }
+
+    /// A pair leaves once none of its values waits for its log. Those on their way were copied.
+    #[test]
+    fn values_are_held_for_their_pair_until_they_have_begun_to_leave() {
+        let mut streams = Streams::default();
+        streams.add_outward(ONE, 1, 10, PAIR, true);
+        streams.add_outward(ONE, 2, 10, PairAt(4), false);
+        assert_eq!([PAIR, PairAt(4)].map(|pair| streams.are_held_for(pair)), [false, true]);
+        streams.pair_left(PAIR);
+        let pairs = [1, 2].map(|id| streams.outward[&(ONE, RequestId(id))].pair);
+        assert_eq!(pairs, [PairAt::NONE, PairAt(4)]);
+    }
+
+    #[test]
+    fn completed_by_is_the_chunk_that_brings_the_last_byte() {
+        let mut streams = Streams::default();
+        streams.add_inward(ONE, 1, 10);
+        let stream_key = (ONE, RequestId(1));
+        streams.inward.get_mut(&stream_key).unwrap().value = vec![0; 4];
+        let bytes = [0; 8];
+        let completed = |length: usize| {
+            let chunk = Chunk { offset: 4, bytes: &bytes[..length] };
+            streams.completed_by(stream_key, &chunk).map(|(key, value_len)| (key.to_vec(), value_len))
+        };
+        assert_eq!([5, 7].map(&completed), [None, None]);
+        assert_eq!(completed(6), Some((b"key".to_vec(), 10)));
+    }
+}

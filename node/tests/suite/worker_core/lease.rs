@@ -1,7 +1,7 @@
 //! Nothing leaves a worker whose lease has run out or has ended, whatever comes to it after that. When one
 //! that has run out holds again, what waited leaves.
 
-use cell_node::{Command, ControlEvent, FailureKind, Worker};
+use cell_node::{Command, ControlEvent, FailureKind, Worker, WorkerOptions};
 use cell_protocol::{Condition, Put, Reply, Request};
 use cell_terms::Csn;
 
@@ -142,6 +142,28 @@ pub(crate) fn silent_worker_takes_no_request_and_submits_nothing() {
     world.set_lease(u64::MAX);
     assert!(matches!(world.answer(id), Replied::Written(_)));
     assert!(!world.worker().is_silent());
+}
+
+/// Nobody could be heard meanwhile: the clients of all sessions would have to open new ones.
+#[test]
+fn silence_for_longer_than_a_session_may_be_idle_ends_none() {
+    let idle_ns = 10_000_000_000;
+    let mut world = World::new(1, GEOMETRY, WorkerOptions { session_idle_ns: idle_ns, ..OPTIONS });
+    let id = put(&mut world);
+    assert!(matches!(world.answer(id), Replied::Written(_)));
+    let ends = |world: &mut World| {
+        world.turn();
+        let commands = world.take_commands(0);
+        commands.iter().any(|command| matches!(command, Command::EndSession { .. }))
+    };
+    world.set_lease(world.now_ns());
+    assert!(!ends(&mut world) && world.worker().is_silent());
+    world.pass(6 * idle_ns);
+    assert!(!ends(&mut world) && world.worker().is_silent());
+    world.set_lease(u64::MAX);
+    assert!(!ends(&mut world) && !world.worker().is_silent());
+    world.pass(idle_ns);
+    assert!(ends(&mut world), "it is idle now");
 }
 
 pub(crate) fn trust_is_what_the_setting_permits_and_the_lease_at_most() {

@@ -40,15 +40,14 @@ fn memory_of_streams_bounds_those_that_begin_later() {
         let (condition, value_len, value_crc) = (Condition::Always, 4_000, 0);
         let begin = PutBegin { name, condition, key: b"key", value_len, value_crc };
         let id = world.send(&Request::PutBegin(begin));
+        world.turn();
         world.answered(id)
     };
     assert_eq!(begin(&mut world, 1), None, "its chunks are waited for");
     change(&mut world, WorkerOptions { stream_bytes_max: 7_999, ..OPTIONS });
-    assert_eq!(begin(&mut world, 2), None);
-    world.turn();
-    let refused = begin(&mut world, 3);
-    world.turn();
-    assert!(refused.is_none_or(|replied| replied == Replied::Refused(StatusCode::Busy)));
+    assert_eq!(begin(&mut world, 2), Some(Replied::Refused(StatusCode::Busy)));
+    change(&mut world, WorkerOptions { stream_bytes_max: 8_000, ..OPTIONS });
+    assert_eq!(begin(&mut world, 3), None, "there is room for it");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use cell_memory::extent::checksum;
 use cell_node::ControlEvent;
 use cell_pair::Pair;
 use cell_protocol::stream::CHUNK_BYTES_MAX;
-use cell_protocol::{Chunk, Condition, Delete, Put, PutBegin, Request, WriteName};
+use cell_protocol::{Chunk, Condition, Delete, Put, PutBegin, Reply, Request, WriteName};
 
 use crate::worker_core::world::{Replied, TURNS, World};
 
@@ -24,6 +24,21 @@ impl World {
             self.turn_of(at);
         }
         panic!("request {id} is not answered");
+    }
+
+    /// Turns until a reply comes that `read` makes something of. Nobody else sees what has come until then.
+    pub(crate) fn until_reply<T>(&mut self, read: impl Fn(&Reply<'_>) -> Option<T>) -> T {
+        for _ in 0..TURNS {
+            self.step_of(0);
+            let (now_ns, worker) = (self.now_ns(), self.worker_mut());
+            let replies = worker.release(now_ns, u64::MAX);
+            let found = replies.iter().find_map(|(_, reply)| read(&Reply::decode(reply).unwrap().1));
+            worker.replies_sent();
+            if let Some(found) = found {
+                return found;
+            }
+        }
+        panic!("there is no such reply");
     }
 
     /// Turns until something holds.
