@@ -528,3 +528,21 @@ impl Targets {
         elsewhere.map(notice).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers come late, and in any order.
+    #[test]
+    fn later_answer_counts_but_takes_nothing_back() {
+        use SplitAnswer::{Linked, No, Open, Wait};
+        for now in [Wait, Linked, Open, No] {
+            assert_eq!(later(None, now), now);
+            assert_eq!(later(Some(No), now), No, "it is over");
+        }
+        assert_eq!([Wait, Linked, Open, No].map(|now| later(Some(Open), now)), [Open, Open, Open, No]);
+        assert_eq!([Wait, Linked, Open, No].map(|now| later(Some(Linked), now)), [Linked, Linked, Open, No]);
+        assert_eq!([Wait, Linked, Open, No].map(|now| later(Some(Wait), now)), [Wait, Linked, Open, No]);
+    }
+}

@@ -65,6 +65,31 @@ fn reads_and_writes_of_the_lower_half_do_not_wait_for_a_split() {
     assert_eq!(world.get(b"zzz"), Replied::Value(b"late".to_vec()));
 }
 
+/// What is written there once the upper half is being copied is in no copy: its first key is in it, too.
+#[test]
+fn write_of_the_very_key_at_which_a_meganode_is_split_waits_for_the_split() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let first = load_until_split(&mut world);
+    world.hold(Some(1));
+    let (_, split) = world.worker().pairs().next().unwrap().split_table().sources().next().unwrap();
+    let at = split.key.to_vec();
+    let put = |world: &mut World, number: u64, key: &[u8]| {
+        let name = world.name(number, first);
+        world.send(&Request::Put(Put { name, condition: Condition::Always, key, value: b"late" }))
+    };
+    let (waits, below) = (put(&mut world, first, &at), put(&mut world, first + 1, b"aaa"));
+    for _ in 0..50 {
+        world.turn();
+        assert_eq!(world.answered(waits), None, "its target's log stands still");
+    }
+    assert!(matches!(world.answered(below), Some(Replied::Written(_))), "the lower half is served");
+    world.hold(None);
+    assert!(matches!(world.answer(waits), Replied::Written(_)));
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    assert_eq!(world.get(&at), Replied::Value(b"late".to_vec()));
+    assert_eq!(world.violation(), None);
+}
+
 #[test]
 fn full_pair_asks_for_another_and_goes_on_when_it_comes() {
     let small = PairGeometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
