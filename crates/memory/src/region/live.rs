@@ -50,7 +50,9 @@ impl Live {
     /// The word at `index`, as an atomic that must not outlive this call's caller.
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < self.words, "word {index} is outside the region");
+        if index >= self.words {
+            word_outside(index);
+        }
         // SAFETY: `index < words`, and `words` aligned words from `base` are inside one mapping (`new`).
         let word = unsafe { self.base.add(index) };
         // SAFETY: `word` is aligned (the mapping is page aligned), mapped and initialised (zero or stored),
@@ -90,8 +92,9 @@ impl Live {
     /// The words from `start` on, `count` of them, checked once.
     #[inline(always)]
     fn span(&self, start: usize, count: usize) -> &[AtomicU64] {
-        let inside = start <= self.words && count <= self.words - start;
-        assert!(inside, "{count} words from word {start} are outside the region");
+        if start > self.words || count > self.words - start {
+            span_outside(start, count);
+        }
         // SAFETY: `start <= words`, so this is inside the mapping or one past its last word.
         let first = unsafe { self.base.add(start) };
         // SAFETY: `count` aligned, mapped, initialised words from `first`, checked above, of a mapping that
@@ -187,6 +190,19 @@ impl Live {
             prefetch_line(self.base.as_ptr().wrapping_add(index));
         }
     }
+}
+
+/// Apart from the loads, which would each keep their index in memory for the text.
+#[cold]
+#[inline(never)]
+fn word_outside(index: usize) -> ! {
+    panic!("word {index} is outside the region");
+}
+
+#[cold]
+#[inline(never)]
+fn span_outside(start: usize, count: usize) -> ! {
+    panic!("{count} words from word {start} are outside the region");
 }
 
 impl Block for [AtomicU64; 2] {
