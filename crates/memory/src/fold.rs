@@ -8,7 +8,8 @@
 //! is joined to what was folded by moving bytes, so no table is needed; `crc64fast` takes whatever is not a
 //! whole aligned block of 128 bytes through tables of 32 KiB, which is most of a typical extent.
 
-/// Sixteen bytes, the first eight as the first little-endian number, from wherever they are.
+/// Sixteen bytes or fewer, the first eight as the first little-endian number, from wherever they are; what is
+/// behind them is of no account.
 pub(crate) trait Block {
     /// The two numbers.
     fn load(&self) -> [u64; 2];
@@ -31,14 +32,32 @@ impl BlockSink for () {
     fn keep(&mut self, _block: [u64; 2]) {}
 }
 
-/// A message in parts.
-pub(crate) struct Message<'a, B> {
+/// The end of a message, of one to fifteen bytes.
+struct MessageEnd<'a> {
+    /// The message's last sixteen bytes.
+    last: &'a [u8; 16],
+    len: usize,
+}
+
+impl Block for MessageEnd<'_> {
+    #[inline(always)]
+    fn load(&self) -> [u64; 2] {
+        split(u128::from_le_bytes(*self.last) >> (8 * (16 - self.len)))
+    }
+}
+
+/// A message in parts. Nothing of it is loaded before it is summed: two numbers that went there through
+/// memory, to be loaded as sixteen bytes, would be waited for until all before them is done, and the sums of
+/// several messages could not overlap.
+pub(crate) struct Message<'a, B, R: ?Sized> {
     /// Its first sixteen bytes.
-    pub(crate) first: [u64; 2],
+    pub(crate) first: &'a B,
     /// The whole blocks behind them.
     pub(crate) whole: &'a [B],
-    /// What is behind those, from its first byte on, and how many bytes it has; others there are ignored.
-    pub(crate) rest: ([u64; 2], usize),
+    /// What is behind those.
+    pub(crate) rest: &'a R,
+    /// How many bytes that has.
+    pub(crate) rest_len: usize,
 }
 
 /// Whether this processor multiplies without carries.
@@ -50,13 +69,16 @@ pub(crate) fn is_fast() -> bool {
     false
 }
 
-/// The checksum of a message, whose whole blocks are kept in `to`; `None`, and nothing is done, where the
-/// processor cannot multiply without carries.
+/// The first sixteen bytes of a message, and its checksum. What is behind those bytes is kept in `to`, the
+/// rest as a block, too. `None`, and nothing is done, where the processor cannot multiply without carries.
 ///
 /// # Panics
-/// If `to` has fewer places than there are whole blocks.
+/// If `to` has fewer places than there are blocks to be kept.
 #[inline]
-pub(crate) fn sum<B: Block, P: BlockSink>(message: &Message<'_, B>, to: &mut [P]) -> Option<u64> {
+pub(crate) fn sum<B: Block, R: Block + ?Sized, P: BlockSink>(
+    message: &Message<'_, B, R>,
+    to: &mut [P],
+) -> Option<([u64; 2], u64)> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_fast() {
         // SAFETY: the processor has what the function is compiled for, seen just now.
@@ -69,17 +91,20 @@ pub(crate) fn sum<B: Block, P: BlockSink>(message: &Message<'_, B>, to: &mut [P]
 /// The checksum of bytes in memory of one's own; `None` where they are fewer than sixteen, too.
 #[inline]
 pub(crate) fn sum_of(bytes: &[u8]) -> Option<u64> {
-    let (first, behind) = bytes.split_first_chunk()?;
-    let (whole, rest) = behind.as_chunks();
-    let mut last = [0; 16];
-    last[..rest.len()].copy_from_slice(rest);
-    let message = Message::<[u8; 16]> { first: halves(first), whole, rest: (halves(&last), rest.len()) };
-    sum(&message, &mut vec![(); whole.len()])
+    let (first, behind) = bytes.split_first_chunk::<16>()?;
+    let (whole, rest) = behind.as_chunks::<16>();
+    let end = MessageEnd { last: bytes.last_chunk()?, len: rest.len() };
+    let message = Message { first, whole, rest: &end, rest_len: rest.len() };
+    sum(&message, &mut vec![(); whole.len() + 1]).map(|(_, checksum)| checksum)
 }
 
 #[inline(always)]
 fn halves(block: &[u8; 16]) -> [u64; 2] {
-    let both = u128::from_le_bytes(*block);
+    split(u128::from_le_bytes(*block))
+}
+
+#[inline(always)]
+fn split(both: u128) -> [u64; 2] {
     #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     [both as u64, (both >> 64) as u64]
 }
@@ -202,7 +227,7 @@ mod x86 {
     /// A block, kept on its way.
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn pass<B: Block, P: BlockSink>(block: &B, to: &mut P) -> __m128i {
+    fn pass<B: Block + ?Sized, P: BlockSink>(block: &B, to: &mut P) -> __m128i {
         let block = block.load();
         to.keep(block);
         vector(block)
@@ -210,10 +235,15 @@ mod x86 {
 
     /// See [`super::sum`].
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    pub(super) fn sum<B: Block, P: BlockSink>(message: &Message<'_, B>, to: &mut [P]) -> u64 {
-        let (mut whole, mut to) = (message.whole, &mut to[..message.whole.len()]);
+    pub(super) fn sum<B: Block, R: Block + ?Sized, P: BlockSink>(
+        message: &Message<'_, B, R>,
+        to: &mut [P],
+    ) -> ([u64; 2], u64) {
+        let mut whole = message.whole;
+        let (mut to, end_to) = to.split_at_mut(whole.len());
+        let first = message.first.load();
         // The register begins as ones.
-        let mut folded = _mm_xor_si128(vector(message.first), vector([!0, 0]));
+        let mut folded = _mm_xor_si128(vector(first), vector([!0, 0]));
         if whole.len() >= LONG_BLOCKS {
             let (ahead, behind) = whole.split_at(3);
             let (ahead_to, behind_to) = std::mem::take(&mut to).split_at_mut(3);
@@ -237,15 +267,16 @@ mod x86 {
             }
             folded = _mm_xor_si128(folded, pass(last, last_to));
         }
-        let (rest, rest_len) = message.rest;
+        let rest_len = message.rest_len;
         if rest_len > 0 {
+            let rest = pass(message.rest, &mut end_to[0]);
             let to_end = vector(window(&TO_END, rest_len));
-            let behind = _mm_shuffle_epi8(vector(rest), to_end);
+            let behind = _mm_shuffle_epi8(rest, to_end);
             let moved = _mm_shuffle_epi8(folded, vector(window(&TO_FRONT, rest_len)));
             let before = _mm_shuffle_epi8(folded, to_end);
             folded = fold(before, BY_16, _mm_xor_si128(moved, behind));
         }
-        !reduce(folded)
+        (first, !reduce(folded))
     }
 
     /// Sixteen bytes to their remainder: first to eight, then by Barrett's reduction.

@@ -74,6 +74,19 @@ impl ExtentReader {
                 return Err(ExtentError::Checksum { expected: checksum, found });
             }
         }
+        self.append_read(region, offset, shape, checksum, out)
+    }
+
+    /// As [`ExtentReader::append`], in two passes.
+    #[inline(never)]
+    fn append_read(
+        &mut self,
+        region: &Region,
+        offset: ExtentOffset,
+        shape: ExtentShape,
+        checksum: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<ExtentHeader, ExtentError> {
         let view = self.read(region, offset, shape, checksum)?;
         out.extend_from_slice(view.value);
         Ok(view.header)

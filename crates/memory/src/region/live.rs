@@ -145,26 +145,18 @@ impl Live {
     ) -> Option<([u64; 2], u64)> {
         let span = self.span(start, len.div_ceil(8));
         let (first, behind) = span.split_first_chunk::<2>()?;
-        let (whole, rest_len) = (len / 16 - 1, len % 16);
-        let (whole, rest) = behind.split_at(2 * whole);
-        let rest = match rest {
-            [] => [0; 2],
-            [low] => [low.load(Ordering::Relaxed), 0],
-            [low, high, ..] => [low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)],
-        };
-        let message = Message { first: first.load(), whole: whole.as_chunks().0, rest: (rest, rest_len) };
+        let (whole, rest) = behind.split_at(2 * (len / 16 - 1));
+        let message = Message { first, whole: whole.as_chunks::<2>().0, rest, rest_len: len % 16 };
         out.reserve((len - skip).next_multiple_of(16));
-        let (head, to) = out.spare_capacity_mut().as_chunks_mut().0.split_at_mut(usize::from(skip == 0));
-        head.iter_mut().for_each(|head| head.keep(message.first));
-        let sum = fold::sum(&message, to)?;
-        if rest_len > 0 {
-            to[message.whole.len()].keep(rest);
-        }
+        let (to, _) = out.spare_capacity_mut().as_chunks_mut::<16>();
+        let (head, to) = to.split_at_mut(usize::from(skip == 0));
+        let (first, sum) = fold::sum(&message, to)?;
+        head.iter_mut().for_each(|head| head.keep(first));
         // SAFETY: so many bytes behind the vector's end are inside its capacity, reserved above, and were
-        // written: the first block if it is not skipped, each whole one by the sum, which panics where `to`
-        // has too few places, and the rest just now.
+        // written: each whole block and the rest by the sum, which panics where `to` has too few places, and
+        // the first block just now if it is not skipped.
         unsafe { out.set_len(out.len() + len - skip) };
-        Some((message.first, sum))
+        Some((first, sum))
     }
 
     /// Bytes from word `start` on; what the last word has beyond them becomes zero.
@@ -209,6 +201,18 @@ impl Block for [AtomicU64; 2] {
     #[inline(always)]
     fn load(&self) -> [u64; 2] {
         [self[0].load(Ordering::Relaxed), self[1].load(Ordering::Relaxed)]
+    }
+}
+
+/// Of two words as many as there are.
+impl Block for [AtomicU64] {
+    #[inline(always)]
+    fn load(&self) -> [u64; 2] {
+        match self {
+            [] => [0; 2],
+            [low] => [low.load(Ordering::Relaxed), 0],
+            [low, high, ..] => [low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)],
+        }
     }
 }
 
