@@ -61,6 +61,8 @@ pub enum GeometryError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     node_bytes: usize,
+    /// Its power of two: searches ask for tree nodes, and dividing is slow.
+    node_bits: u32,
     slot_bytes: usize,
     header_bytes: usize,
     node_crc: bool,
@@ -86,7 +88,8 @@ impl Geometry {
         if !header_bytes.is_multiple_of(node_bytes) {
             return Err(GeometryError::HeaderBytes { header_bytes, node_bytes });
         }
-        Ok(Geometry { node_bytes, slot_bytes, header_bytes, node_crc: false })
+        let node_bits = node_bytes.trailing_zeros();
+        Ok(Geometry { node_bytes, node_bits, slot_bytes, header_bytes, node_crc: false })
     }
 
     /// The same sizes, with every written tree node carrying its CRC-64: for fabrics whose reads are not in
@@ -130,7 +133,7 @@ impl Geometry {
     #[must_use]
     pub const fn nodes(&self) -> usize {
         // Not by a division, which takes tens of cycles: each operation asks.
-        self.slot_bytes >> self.node_bytes.trailing_zeros()
+        self.slot_bytes >> self.node_bits
     }
 
     /// The longest key, in bytes.
@@ -165,17 +168,26 @@ impl Geometry {
     #[must_use]
     pub fn locate(&self, pointer: Pointer) -> Option<(Slot, NodeIndex)> {
         let offset = usize::try_from(pointer.offset()).ok()?.checked_sub(self.header_bytes)?;
-        let node = u32::try_from(offset % self.slot_bytes / self.node_bytes).ok()?;
+        let node = u32::try_from((offset % self.slot_bytes) >> self.node_bits).ok()?;
         let index = u32::try_from(offset / self.slot_bytes).ok()?;
-        (offset.is_multiple_of(self.node_bytes) && !pointer.is_null())
+        (self.is_node_boundary(offset) && !pointer.is_null())
             .then_some((Slot { region: pointer.region(), index: SlotIndex(index) }, NodeIndex(node)))
     }
 
     /// The tree node that a pointer names, if it is in this slot.
     #[inline]
     pub(crate) fn node_of(&self, slot: Slot, pointer: Pointer) -> Option<NodeIndex> {
-        let (there, node) = self.locate(pointer)?;
-        (there == slot).then_some(node)
+        let begin = self.node_offset(slot.index, NodeIndex::ROOT);
+        let offset = usize::try_from(pointer.offset()).ok()?.checked_sub(begin)?;
+        let node = u32::try_from(offset >> self.node_bits).ok()?;
+        let is_here = pointer.region() == slot.region && offset < self.slot_bytes && !pointer.is_null();
+        (is_here && self.is_node_boundary(offset)).then_some(NodeIndex(node))
+    }
+
+    /// Whether a tree node may begin so many bytes behind the first one.
+    #[inline]
+    fn is_node_boundary(&self, offset: usize) -> bool {
+        offset & (self.node_bytes - 1) == 0
     }
 }
 
@@ -196,6 +208,28 @@ mod tests {
         for (node_bytes, nodes) in [(512, 9), (1024, 8), (2048, 1000), (4096, 1 << 24)] {
             let geometry = Geometry::new(node_bytes, nodes * node_bytes, 4096).unwrap();
             assert_eq!(geometry.nodes(), nodes, "of {node_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn pointer_to_a_node_of_a_slot_is_no_other_slots() {
+        // A slot need not be a power of two.
+        let geometry = Geometry::new(512, 9 * 512, 4096).unwrap();
+        assert_eq!(geometry.nodes(), 9);
+        for (region, index) in [(6, 2), (6, 3), (6, 4), (7, 3)] {
+            let slot = Slot { region: RegionId(region), index: SlotIndex(index) };
+            for offset in (4096..4096 + 8 * 9 * 512).step_by(256) {
+                let pointer = Pointer::new(RegionId(6), offset);
+                let located = geometry.locate(pointer).filter(|(there, _)| *there == slot);
+                assert_eq!(
+                    geometry.node_of(slot, pointer),
+                    located.map(|(_, node)| node),
+                    "{slot:?} {offset}"
+                );
+            }
+            let nowhere =
+                [Pointer::NULL, Pointer::new(slot.region, 0), Pointer::new(slot.region, 4096 - 512)];
+            assert_eq!(nowhere.map(|pointer| geometry.node_of(slot, pointer)), [None; 3]);
         }
     }
 

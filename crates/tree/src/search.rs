@@ -88,7 +88,7 @@ pub struct Meganode<'a, W: Words + ?Sized> {
     pub(crate) geometry: Geometry,
     pub(crate) slot: Slot,
     pub(crate) role: MeganodeRole,
-    /// Index of the slot's first word, and how many nodes it has: known here because dividing is slow.
+    /// Index of the slot's first word, and how many nodes it has.
     slot_word: usize,
     pub(crate) nodes: usize,
     retry_count_max: u32,
