@@ -64,9 +64,9 @@ pub fn prefetch_header(region: &Region, offset: ExtentOffset, shape: ExtentShape
 #[inline]
 fn prefetch_bytes(region: &Region, offset: ExtentOffset, bytes: u32) {
     let first = index(byte_offset(offset) / 8);
-    let last = first + index(bytes.into()) / 8 - 1;
-    let (first, last) = (first / WORDS_PER_LINE, last / WORDS_PER_LINE);
-    for line in first..=last.min(first + PREFETCH_LINES - 1) {
+    let end = first + index(bytes.into()) / 8;
+    let (first, end) = (first / WORDS_PER_LINE, end.div_ceil(WORDS_PER_LINE));
+    for line in first..end.min(first + PREFETCH_LINES) {
         region.prefetch(line * WORDS_PER_LINE);
     }
 }

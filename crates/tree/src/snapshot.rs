@@ -5,6 +5,7 @@
 //! straight to where it goes ([`LeafSnapshot::append_key`]).
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use cell_terms::{Csn, Pointer, Words};
 
@@ -181,6 +182,22 @@ impl LeafSnapshot {
         sized!(self.now, B => (self.now.entry::<B>(i), self.now.key_len::<B>(i)))
     }
 
+    /// Appends the keys of the entries at `places` to `out` and hands each entry over, with where its key
+    /// stands there, until `take` refuses one, whose key does not stay: returns the place of that one.
+    ///
+    /// # Panics
+    /// If there is no entry at one of the places.
+    #[inline]
+    pub fn append_entries(
+        &self,
+        places: impl Iterator<Item = usize>,
+        out: &mut Vec<u8>,
+        take: impl FnMut(LeafEntry, Range<usize>) -> bool,
+    ) -> Option<usize> {
+        let places = places.inspect(|i| self.check(*i));
+        sized!(self.now, B => self.now.append_entries::<B>(places, out, take))
+    }
+
     /// Keys and entries in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], LeafEntry)> + ExactSizeIterator + '_ {
         (0..self.len()).map(|i| (self.key(i), self.entry(i)))
@@ -271,8 +288,17 @@ impl LeafSnapshot {
 
     #[inline]
     fn check(&self, i: usize) {
-        assert!(i < self.len(), "a leaf of {} entries has no entry {i}", self.len());
+        if i >= self.len() {
+            no_entry(self.len(), i);
+        }
     }
+}
+
+/// Apart from the check, which would keep both numbers in memory for the text.
+#[cold]
+#[inline(never)]
+fn no_entry(entries: usize, i: usize) -> ! {
+    panic!("a leaf of {entries} entries has no entry {i}");
 }
 
 impl Content {
@@ -370,6 +396,25 @@ impl Content {
         prefix + suffix_len
     }
 
+    #[inline(always)]
+    fn append_entries<const B: usize>(
+        &self,
+        places: impl Iterator<Item = usize>,
+        out: &mut Vec<u8>,
+        mut take: impl FnMut(LeafEntry, Range<usize>) -> bool,
+    ) -> Option<usize> {
+        for place in places {
+            let (i, begin) = (self.from + place, out.len());
+            let entry = self.entry::<B>(i);
+            self.append_key::<B>(i, out);
+            if !take(entry, begin..out.len()) {
+                out.truncate(begin);
+                return Some(place);
+            }
+        }
+        None
+    }
+
     #[inline]
     fn append_key<const B: usize>(&self, i: usize, out: &mut Vec<u8>) {
         let bytes = self.words.0.as_flattened();
@@ -380,18 +425,15 @@ impl Content {
         let head = head.map_or(0, |head| u32::from_le_bytes(*head)).swap_bytes();
         out.reserve(prefix + HEAD_BYTES + rest_len.max(WIDE_BYTES));
         let len = out.len() + prefix;
-        match bytes[FENCES..].first_chunk() {
-            // Prefix and head are stored as one.
+        match bytes[FENCES..].first_chunk::<WORD_BYTES>() {
+            // All prefixes that are common, by one store.
             Some(begin) if prefix <= WORD_BYTES => {
-                let begin = u128::from(u64::from_le_bytes(*begin)) & !(u128::MAX << (8 * prefix));
-                out.extend_from_slice(&(begin | u128::from(head) << (8 * prefix)).to_le_bytes());
-                out.truncate(len + HEAD_BYTES);
+                out.extend_from_slice(begin);
+                out.truncate(len);
             }
-            _ => {
-                out.extend_from_slice(&self.low[..prefix]);
-                out.extend_from_slice(&head.to_le_bytes());
-            }
+            _ => out.extend_from_slice(&self.low[..prefix]),
         }
+        out.extend_from_slice(&head.to_le_bytes());
         match rest.first_chunk::<WIDE_BYTES>() {
             Some(wide) if rest_len <= WIDE_BYTES => out.extend_from_slice(wide),
             _ => out.extend_from_slice(&rest[..rest_len.min(rest.len())]),

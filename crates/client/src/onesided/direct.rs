@@ -63,6 +63,17 @@ impl MappedMeganode<'_> {
     }
 }
 
+/// Asks for what a page needs of an entry's extent: its header, or all of it; a hint.
+#[inline]
+pub(super) fn ask_for_extent(extents: &Region, planned: &PageEntry) {
+    let offset = planned.entry.offset;
+    match ExtentShape::from_bits(planned.entry.value_len) {
+        Some(shape) if planned.inline => extent::prefetch(extents, offset, shape),
+        Some(shape) => extent::prefetch_header(extents, offset, shape),
+        None => {}
+    }
+}
+
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will show.
     pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
@@ -222,15 +233,11 @@ impl Regions {
         Some(MappedMeganode { place, mapped, meganode, ns_max: pair.operation_ns_max.min(ns_max) })
     }
 
-    /// Asks for what a page needs of an entry's extent, if that is mapped: its header, or all of it; a hint.
+    /// Asks for what a page needs of an entry's extent, if that is mapped; a hint.
     #[inline]
     pub(crate) fn ask_for_extent(&self, at: PairAt, planned: &PageEntry) {
-        let Some(mapped) = &self.pair(at).mapped else { return };
-        let (region, offset) = (mapped.extent.region(), planned.entry.offset);
-        match ExtentShape::from_bits(planned.entry.value_len) {
-            Some(shape) if planned.inline => extent::prefetch(region, offset, shape),
-            Some(shape) => extent::prefetch_header(region, offset, shape),
-            None => {}
+        if let Some(mapped) = &self.pair(at).mapped {
+            ask_for_extent(mapped.extent.region(), planned);
         }
     }
 

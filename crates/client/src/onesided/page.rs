@@ -105,8 +105,8 @@ impl PagePlan {
         LeafPart { inside, ends_here, goes_on }
     }
 
-    /// Takes the entries of a leaf's part in. Each is handed to `ask` as soon as it is planned, so that its
-    /// extent comes while the others are.
+    /// Takes the entries of a leaf's part in; keys are decoded straight to the page's. Each is handed to
+    /// `ask` as soon as it is planned, so that its extent comes while the others are.
     pub(crate) fn take(
         &mut self,
         scan: &Scan<'_>,
@@ -115,33 +115,27 @@ impl PagePlan {
         mut ask: impl FnMut(&PageEntry),
     ) -> PageProgress {
         let fence = self.range(scan).next_fence(leaf).filter(|_| !part.ends_here);
-        let inside = &part.inside;
-        for step in 0..inside.len() {
-            let at = if scan.reverse { inside.end - 1 - step } else { inside.start + step };
-            if !self.push(leaf, at, scan.keys_only) {
-                let mut resume = Vec::new();
-                leaf.append_key(at, &mut resume);
-                self.resume = Some(resume);
-                return PageProgress::Complete;
-            }
-            self.entries.last().into_iter().for_each(&mut ask);
+        let (inside, reverse, keys_only) = (&part.inside, scan.reverse, scan.keys_only);
+        let place = |step: usize| if reverse { inside.end - 1 - step } else { inside.start + step };
+        let PagePlan { entries, keys, value_bytes, room, .. } = &mut *self;
+        let full_at = leaf.append_entries((0..inside.len()).map(place), keys, |entry, key| {
+            let len = value_len(&entry).map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
+            let Some(fits) = room.admit(key.len(), if keys_only { 0 } else { len }) else { return false };
+            let inline = fits && !keys_only;
+            *value_bytes += if inline { len } else { 0 };
+            let planned = PageEntry { key, entry, inline };
+            ask(&planned);
+            entries.push(planned);
+            true
+        });
+        if let Some(at) = full_at {
+            let mut resume = Vec::new();
+            leaf.append_key(at, &mut resume);
+            self.resume = Some(resume);
+            return PageProgress::Complete;
         }
         self.fence = fence.map(<[u8]>::to_vec);
         if self.fence.is_some() { PageProgress::NextLeaf } else { PageProgress::Complete }
-    }
-
-    /// Plans an entry of a leaf, whose key is decoded straight to the page's keys; false if the page is full.
-    fn push(&mut self, leaf: &LeafSnapshot, at: usize, keys_only: bool) -> bool {
-        let (entry, key_len) = leaf.entry_and_key_len(at);
-        let len = value_len(&entry).map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
-        let room = self.room.admit(key_len, if keys_only { 0 } else { len });
-        let Some(fits) = room else { return false };
-        let begin = self.keys.len();
-        leaf.append_key(at, &mut self.keys);
-        let inline = fits && !keys_only;
-        self.value_bytes += if inline { len } else { 0 };
-        self.entries.push(PageEntry { key: begin..self.keys.len(), entry, inline });
-        true
     }
 
     /// Bytes of all that is planned so far: keys, values that go into the page, and where it goes on.

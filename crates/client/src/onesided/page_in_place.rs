@@ -20,6 +20,7 @@ use cell_protocol::{Bound, Scan};
 use cell_terms::Csn;
 use cell_tree::{LeafSnapshot, LeafVersion, ReadError};
 
+use super::direct::{MappedMeganode, ask_for_extent};
 use super::leaf_in_place::LeafInPlace;
 use super::mapping::MappedPair;
 use super::page::{PageEntry, PagePlan, PageProgress};
@@ -99,13 +100,14 @@ impl PageReader {
         for _ in 0..LEAVES_MAX {
             let pair = here.place.at;
             depend_on(needs, pair, leaf.csn_removed());
-            let meganode = regions.meganode_at(here.place, u64::MAX)?.meganode;
+            let MappedMeganode { meganode, mapped, .. } = regions.meganode_at(here.place, u64::MAX)?;
+            let extents = mapped.extent.region();
             let part = plan.part(scan, leaf);
             if part.goes_on {
                 if scan.reverse { meganode.prefetch_before(leaf) } else { meganode.prefetch_after(leaf) }
             }
             let before = plan.entries.len();
-            let progress = plan.take(scan, leaf, &part, |planned| regions.ask_for_extent(pair, planned));
+            let progress = plan.take(scan, leaf, &part, |planned| ask_for_extent(extents, planned));
             if plan.entries.len() > before {
                 let (place, seen) = (here.place, leaf.version());
                 leaves.push(ScannedLeaf { place, seen, end: plan.entries.len() });

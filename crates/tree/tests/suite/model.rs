@@ -120,6 +120,7 @@ impl Pair {
             meganode.leaf_first(&mut leaf).unwrap();
             let mut forward = Vec::new();
             loop {
+                check_entries(&leaf);
                 forward.extend(leaf.iter().map(|(key, entry)| (key.to_vec(), entry)));
                 if !meganode.leaf_after(&mut leaf).unwrap() { break }
             }
@@ -140,6 +141,26 @@ impl Pair {
                 assert!(leaf.low() < &key[..] && leaf.high().is_none_or(|high| high >= &key[..]));
             }
         });
+    }
+}
+
+/// The entries of a leaf one after the other are those that it has each alone; of one that is refused nothing
+/// stays.
+fn check_entries(leaf: &LeafSnapshot) {
+    for count in [leaf.len() / 2, leaf.len()] {
+        let (mut keys, mut taken) = (b"before".to_vec(), Vec::new());
+        let refused = leaf.append_entries((0..leaf.len()).rev(), &mut keys, |entry, key| {
+            let is_wanted = taken.len() < count;
+            if is_wanted {
+                taken.push((key, entry));
+            }
+            is_wanted
+        });
+        let expected: Vec<_> = leaf.iter().rev().take(count).collect();
+        let taken: Vec<_> = taken.iter().map(|(key, entry)| (&keys[key.clone()], *entry)).collect();
+        assert_eq!(taken, expected);
+        assert_eq!(refused, leaf.len().checked_sub(count + 1));
+        assert_eq!(keys.len(), expected.iter().map(|(key, _)| key.len()).sum::<usize>() + b"before".len());
     }
 }
 
