@@ -38,9 +38,10 @@ const _: () = assert!(SPARE_BYTES.is_multiple_of(WORD_BYTES));
 /// there.
 #[derive(Clone, Debug, Default)]
 pub struct LeafSnapshot {
-    pub(crate) now: Content,
+    /// Boxed, as the next one is, because they change places at each leaf.
+    pub(crate) now: Box<Content>,
     /// Where the next is read to, until it is known to be of one moment.
-    pub(crate) next: Content,
+    pub(crate) next: Box<Content>,
 }
 
 /// Which leaf a snapshot was taken of, and as of which of its changes: see [`crate::Meganode::is_unchanged`].
@@ -333,10 +334,8 @@ impl Content {
         self.csn_removed = view.csn_removed();
         self.low.resize(header.low_len.min(key_max(B)), 0);
         view.low(header, &mut self.low);
-        self.high.resize(key_max(B), 0);
-        let high_len = view.high(header, &mut self.high);
-        self.is_last = high_len.is_none();
-        self.high.truncate(high_len.unwrap_or(0));
+        self.high.resize(header.high_bytes().unwrap_or(0).min(key_max(B)), 0);
+        self.is_last = view.high(header, &mut self.high).is_none();
         self.keys.take();
     }
 

@@ -91,6 +91,12 @@ impl Header {
         if self.high_len == HIGH_INFINITE { 0 } else { self.high_len.saturating_sub(self.prefix) }
     }
 
+    /// Length of the high fence; nothing for plus infinity.
+    #[inline(always)]
+    pub(crate) fn high_bytes(&self) -> Option<usize> {
+        (self.high_len != HIGH_INFINITE).then(|| self.prefix + self.high_stored())
+    }
+
     #[inline(always)]
     pub(crate) fn heads(&self) -> usize {
         self.heads
@@ -370,8 +376,14 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
 
     /// Copies bytes of the node.
     pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
-        for (i, chunk) in out.chunks_mut(8).enumerate() {
-            chunk.copy_from_slice(&self.bytes8(offset + 8 * i).to_le_bytes()[..chunk.len()]);
+        let (whole, rest) = out.as_chunks_mut::<WORD_BYTES>();
+        let mut at = offset;
+        for chunk in whole {
+            *chunk = self.bytes8(at).to_le_bytes();
+            at += WORD_BYTES;
+        }
+        if !rest.is_empty() {
+            rest.copy_from_slice(&self.bytes8(at).to_le_bytes()[..rest.len()]);
         }
     }
 
