@@ -21,21 +21,21 @@ use super::regions::Regions;
 use crate::mutant::{Mutant, planted};
 
 /// Started again at the root so often: a stale router entry, a meganode that was split meanwhile.
-pub(super) const RESTARTS_MAX: u32 = 4;
+const RESTARTS_MAX: u32 = 4;
 
 const WORD_BYTES: usize = 8;
 const WORDS_PER_LINE: usize = 8;
 
 /// Right links that one search follows.
-pub(super) const RIGHT_LINKS_MAX: u32 = 64;
+const RIGHT_LINKS_MAX: u32 = 64;
 
-/// What a search in place has found.
+/// What was found in place, and on which way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FoundInPlace {
+pub(crate) struct FoundInPlace<T = SearchResult> {
     /// The leaf's meganode.
     pub(crate) place: MeganodePlace,
     /// The leaf's answer.
-    pub(crate) found: SearchResult,
+    pub(crate) found: T,
     /// How long the operation may take, by the owners of all that was looked at.
     pub(crate) ns_max: u64,
     /// Right links that were followed between meganodes.
@@ -55,11 +55,17 @@ pub(super) struct MappedMeganode<'a> {
 }
 
 impl MappedMeganode<'_> {
-    /// What was found here, if the memory was registered all the while.
-    fn lasting(&self, found: SearchResult, right_links: u32) -> Option<FoundInPlace> {
-        let MappedMeganode { place, mapped, ns_max, .. } = *self;
-        let found = FoundInPlace { place, found, ns_max, right_links, was_stale: false };
-        (mapped.node.lasts() || planted(Mutant::EndedMappingRead)).then_some(found)
+    /// What was seen here, if the memory was registered all the while.
+    #[inline]
+    fn lasting<T>(&self, seen: T) -> Option<T> {
+        (self.mapped.node.lasts() || planted(Mutant::EndedMappingRead)).then_some(seen)
+    }
+
+    /// What was found here.
+    #[inline]
+    fn found<T>(&self, found: T, right_links: u32) -> FoundInPlace<T> {
+        let MappedMeganode { place, ns_max, .. } = *self;
+        FoundInPlace { place, found, ns_max, right_links, was_stale: false }
     }
 }
 
@@ -76,7 +82,21 @@ pub(super) fn ask_for_extent(extents: &Region, planned: &PageEntry) {
 
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will show.
+    ///
+    /// It is part of its few callers, so that what was found need not go through memory to get at the extent.
+    #[inline(always)]
     pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
+        self.look_where_key_is(key, |from| from.lasting(from.meganode.search(key)))
+    }
+
+    /// Looks in the meganode of a key, where it was known to be or where the root leads, and in those that
+    /// its right links lead to; again where that way was stale. `None`: reads will show; so does `look`.
+    #[inline(always)]
+    pub(super) fn look_where_key_is<T>(
+        &mut self,
+        key: &[u8],
+        mut look: impl FnMut(&MappedMeganode<'_>) -> Option<Result<T, ReadError>>,
+    ) -> Option<FoundInPlace<T>> {
         let mut was_stale = false;
         for _ in 0..RESTARTS_MAX {
             let known = self.meganodes.find(key);
@@ -86,7 +106,7 @@ impl Regions {
                 None => self.data_meganode(key)?,
             };
             let Some(from) = from else { continue };
-            match self.search_from(from, key)? {
+            match self.look_from(from, &mut look)? {
                 Some(found) => {
                     self.learn_unless_known(known, found.place);
                     return Some(FoundInPlace { was_stale, ..found });
@@ -144,7 +164,7 @@ impl Regions {
         let mut found = [Err(ReadError::NotHere); LANES];
         search_across(&meganodes[..count], &among[..count], &mut found[..count]);
         for ((member, place), found) in members[..count].iter().zip(&places).zip(found) {
-            answers[*member] = found.ok().and_then(|found| place.lasting(found, 0));
+            answers[*member] = found.ok().and_then(|found| place.lasting(place.found(found, 0)));
         }
     }
 
@@ -179,7 +199,7 @@ impl Regions {
     }
 
     /// The meganode to which the root leads for a key. `Some(None)`: what led there was stale.
-    pub(super) fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
+    fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
         let (top, is_router) = self.top_meganode()?;
         if !is_router {
             return Some(Some(top));
@@ -195,15 +215,17 @@ impl Regions {
         self.mapped_meganode(entry.meganode(), top.ns_max).map(Some)
     }
 
-    /// Searches a meganode and those that its right links lead to. `Some(None)`: the pointer was stale.
-    fn search_from<'a>(&'a self, mut from: MappedMeganode<'a>, key: &[u8]) -> Option<Option<FoundInPlace>> {
+    /// Looks in a meganode and in those that its right links lead to. `Some(None)`: the way was stale, or the
+    /// meganode begins at the bound.
+    #[inline(always)]
+    pub(super) fn look_from<'a, T>(
+        &'a self,
+        mut from: MappedMeganode<'a>,
+        look: &mut impl FnMut(&MappedMeganode<'_>) -> Option<Result<T, ReadError>>,
+    ) -> Option<Option<FoundInPlace<T>>> {
         for right_links in 0..RIGHT_LINKS_MAX {
-            let found = from.meganode.search(key);
-            if !from.mapped.node.lasts() {
-                return None;
-            }
-            match found {
-                Ok(found) => return Some(from.lasting(found, right_links)),
+            match look(&from)? {
+                Ok(found) => return Some(Some(from.found(found, right_links))),
                 Err(ReadError::Beyond(right)) => from = self.mapped_meganode(right, from.ns_max)?,
                 Err(ReadError::NotHere) => return Some(None),
                 Err(_) => return None,

@@ -104,8 +104,8 @@ impl Reader {
     }
 
     /// Takes what a leaf has answered, with the extent that it names, and up to which CSN that depends on the
-    /// leaf's pair.
-    #[inline]
+    /// leaf's pair. Part of its few callers, as the search is.
+    #[inline(always)]
     pub(super) fn take_found(&mut self, found: &FoundInPlace) -> Option<(Option<Item>, Csn)> {
         self.context.count_found(found);
         let ReadContext { regions, extents, .. } = &mut self.context;
