@@ -74,12 +74,14 @@ impl ClientCore {
     }
 
     /// Whether the looks have any memory to look at.
+    #[inline]
     #[must_use]
     pub fn can_answer_at_once(&self) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.can_answer_at_once())
     }
 
     /// Whether each read is asked who is to do it, by what was measured.
+    #[inline]
     pub(crate) fn chooses(&self) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.chooses())
     }
@@ -92,20 +94,23 @@ impl ClientCore {
 
     /// Who is to do a read that can be answered at once; undecided if none can. `aim`: at its first key, if
     /// it has any.
+    #[inline]
     pub(crate) fn chooses_at_once(
         &mut self,
         now_ns: u64,
         operation: &Operation<'_>,
         aim: Option<Aim<'_>>,
     ) -> WhoSearches {
-        let ClientCore { reader, routing, links, options, pending, dismissal, .. } = self;
-        let Some(reader) = reader.as_mut().filter(|reader| reader.can_answer_at_once()) else {
-            return WhoSearches::Undecided;
-        };
-        let Some(aim) = aim.filter(|_| dismissal.is_none()) else { return WhoSearches::Undecided };
-        if !reader.chooses() {
-            return WhoSearches::Client;
-        }
+        let is_possible = self.can_answer_at_once() && self.dismissal.is_none();
+        let Some(aim) = aim.filter(|_| is_possible) else { return WhoSearches::Undecided };
+        if self.chooses() { self.choose_at_once(now_ns, operation, aim) } else { WhoSearches::Client }
+    }
+
+    /// Who is to do a read, where that goes by what each has cost. Apart from what every read asks.
+    #[inline(never)]
+    fn choose_at_once(&mut self, now_ns: u64, operation: &Operation<'_>, aim: Aim<'_>) -> WhoSearches {
+        let ClientCore { reader, routing, links, options, pending, .. } = self;
+        let Some(reader) = reader else { return WhoSearches::Undecided };
         let link = if routing.is_partitioned() {
             routing.link_of(aim, links, options)
         } else {

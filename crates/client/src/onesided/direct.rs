@@ -274,6 +274,7 @@ impl Regions {
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.
+    #[inline]
     pub(crate) fn fetch_in_place(
         &self,
         at: PairAt,

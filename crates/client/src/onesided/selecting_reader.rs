@@ -13,6 +13,7 @@ use crate::{ClientOptions, Operation, Search};
 
 impl Reader {
     /// Whether there is a choice for each operation.
+    #[inline]
     pub(crate) fn chooses(&self) -> bool {
         self.selectors.is_some()
     }
