@@ -178,16 +178,33 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// See [`ReadError`]. That the key is not there is no error.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Result<SearchResult, ReadError> {
-        sized!(self.geometry, B => self.search_sized::<B>(key))
+        self.search_asking(key, |_| {})
     }
 
-    fn search_sized<const B: usize>(&self, key: &[u8]) -> Result<SearchResult, ReadError> {
+    /// As [`Meganode::search`]. What the leaf says of the key is handed to `ask` before it is known whether
+    /// that is of one moment: it may be wrong in any way, and serves to ask for cache lines ahead of use.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn search_asking(&self, key: &[u8], ask: impl Fn(&LeafEntry)) -> Result<SearchResult, ReadError> {
+        sized!(self.geometry, B => self.search_sized::<B>(key, ask))
+    }
+
+    fn search_sized<const B: usize>(
+        &self,
+        key: &[u8],
+        ask: impl Fn(&LeafEntry),
+    ) -> Result<SearchResult, ReadError> {
         self.check_key(key)?;
         let probe = Probe::new(key);
         let ignore = |_, _| {};
         self.descend::<B, _>(&probe, ignore, |node, view, header| {
             let entry = match view.lookup(header, &probe) {
-                Lookup::Hit(entry) => Some(entry),
+                Lookup::Hit(entry) => {
+                    ask(&entry);
+                    Some(entry)
+                }
                 Lookup::Miss => None,
                 Lookup::Right(right) => return LeafAnswer::Right(right),
                 Lookup::Restart => return LeafAnswer::Restart,

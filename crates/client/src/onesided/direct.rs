@@ -80,13 +80,29 @@ pub(super) fn ask_for_extent(extents: &Region, planned: &PageEntry) {
     }
 }
 
+/// Asks for an entry's extent, wherever the leaf says that it is; a hint.
+#[inline]
+fn ask_for_whole_extent(extents: &Region, entry: &LeafEntry) {
+    if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
+        extent::prefetch(extents, entry.offset, shape);
+    }
+}
+
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will show.
+    /// `asks`: for the extent that it names, as soon as it does.
     ///
     /// It is part of its few callers, so that what was found need not go through memory to get at the extent.
     #[inline(always)]
-    pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
-        self.look_where_key_is(key, |from| from.lasting(from.meganode.search(key)))
+    pub(crate) fn find_in_place(&mut self, key: &[u8], asks: bool) -> Option<FoundInPlace> {
+        self.look_where_key_is(key, |from| {
+            let ask = |entry: &LeafEntry| {
+                if asks {
+                    ask_for_whole_extent(from.mapped.extent.region(), entry);
+                }
+            };
+            from.lasting(from.meganode.search_asking(key, ask))
+        })
     }
 
     /// Looks in the meganode of a key, where it was known to be or where the root leads, and in those that
@@ -131,13 +147,12 @@ impl Regions {
         self.find_side_by_side(keys, answers);
         for (key, answer) in keys.iter().zip(answers) {
             if answer.is_none() {
-                *answer = self.find_in_place(key);
+                *answer = self.find_in_place(key, false);
             }
             if let Some(FoundInPlace { place, found: SearchResult { entry: Some(entry), .. }, .. }) = answer
                 && let Some(mapped) = &self.pair(place.at).mapped
-                && let Some(shape) = ExtentShape::from_bits(entry.value_len)
             {
-                extent::prefetch(mapped.extent.region(), entry.offset, shape);
+                ask_for_whole_extent(mapped.extent.region(), entry);
             }
         }
     }

@@ -34,7 +34,7 @@ impl Reader {
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
-        let found = self.context.regions.find_in_place(key)?;
+        let found = self.context.regions.find_in_place(key, true)?;
         let (item, csn) = self.take_found(&found)?;
         self.depend_on(&found, csn);
         Some(item)
@@ -46,7 +46,7 @@ impl Reader {
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
-        let found = self.context.regions.find_in_place(key)?;
+        let found = self.context.regions.find_in_place(key, false)?;
         let (exists, csn) = self.take_existence(&found);
         self.depend_on(&found, csn);
         Some(exists)

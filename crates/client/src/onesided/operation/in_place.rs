@@ -21,7 +21,7 @@ impl ReadOperation {
         let found = match self.request.kind {
             ReadKind::Get | ReadKind::Search => {
                 let key = self.request.key(&self.lookups[0].key);
-                let sought = context.regions.find_in_place(key);
+                let sought = context.regions.find_in_place(key, self.request.kind == ReadKind::Get);
                 sought.is_some_and(|found| self.take_in_place(0, found, context))
             }
             ReadKind::MultiGet => self.are_all_found_in_place(context),
