@@ -49,7 +49,7 @@ pub(crate) fn run(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Re
         runtime.block_on(asynchronous.close());
         let name = format!("onesided/asynchronous {path} get {transport}");
         let [ours, theirs] = [outcomes[0].rate(), outcomes[1].rate()];
-        let goal = Goal::AtLeast(0.85);
+        let goal = Goal::AtLeast(0.9);
         report.add(Figure::beside(name, "op/s", ours, "the blocking client", theirs, goal))?;
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! What is tried with the asynchronous client, over any transport.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cell_client::aio::Client;
@@ -201,6 +203,81 @@ pub(crate) fn waiters_for_room_are_woken(server: &Server, transport: Transport, 
             let ended = tokio::time::timeout(PATIENCE, together).await;
             let (put, first, second) = ended.expect("a get that waits for room was not woken");
             assert!(put.is_ok() && first.unwrap().is_some() && second.unwrap().is_some());
+        }
+        client.close().await;
+    });
+}
+
+/// A client that asks the server, with so long to look for an answer. It has asked so often that it looks
+/// again after what it did not look for, such as its welcome.
+async fn looking(server: &Server, transport: Transport, spin_us: u64) -> Client {
+    let client = connect(server, ClientOptions { search: Search::Server, spin_us, ..over(transport) }).await;
+    for _ in 0..300 {
+        assert_eq!(client.get(b"absent").await.unwrap(), None);
+    }
+    client
+}
+
+/// A task that lets no other one run, the pump neither, takes its answer itself.
+pub(crate) fn answer_is_taken_by_its_own_task(server: &Server, transport: Transport) {
+    /// More than there is time for while a task looks; then each takes no time.
+    const POLLS: usize = 1_000_000;
+    on_one_thread(async {
+        let client = looking(server, transport, 1_000_000).await;
+        let attempt = |_| {
+            let mut get = pin!(client.get(b"absent"));
+            let mut context = Context::from_waker(Waker::noop());
+            (0..POLLS).find_map(|_| match get.as_mut().poll(&mut context) {
+                Poll::Ready(item) => Some(item),
+                Poll::Pending => None,
+            })
+        };
+        // The server may be held up for longer than is looked.
+        let item = (0..20).find_map(attempt).expect("the task has looked for its answer");
+        assert_eq!(item.unwrap(), None);
+        client.close().await;
+    });
+}
+
+async fn poll_once(future: Pin<&mut impl Future>) -> bool {
+    let mut future = Some(future);
+    poll_fn(|context| Poll::Ready(future.take().is_some_and(|future| future.poll(context).is_ready()))).await
+}
+
+/// Two that are polled one after the other are under way together: the first does not look before the second
+/// has had its turn.
+pub(crate) fn operations_polled_together_are_under_way_together(server: &Server, transport: Transport) {
+    on_one_thread(async {
+        let client = looking(server, transport, 1_000_000).await;
+        let mut first = pin!(client.get(b"absent"));
+        let mut second = pin!(client.get(b"absent"));
+        assert!(!poll_once(first.as_mut()).await && !poll_once(second.as_mut()).await);
+        assert_eq!(client.outstanding(), 2);
+        let both = async { tokio::join!(first, second) };
+        let (first, second) = tokio::time::timeout(PATIENCE, both).await.expect("both are answered");
+        assert_eq!((first.unwrap(), second.unwrap()), (None, None));
+        client.close().await;
+    });
+}
+
+/// A future that was polled once and no more: its operation ends, and others beside it.
+pub(crate) fn operation_polled_once_ends(server: &Server, transport: Transport) {
+    on_one_thread(async {
+        let client = looking(server, transport, 50).await;
+        for beside in [false, true] {
+            let mut once = pin!(client.get(b"absent"));
+            poll_once(once.as_mut()).await;
+            if beside {
+                let other = tokio::time::timeout(PATIENCE, client.get(b"absent")).await;
+                assert_eq!(other.expect("another one is answered").unwrap(), None);
+            }
+            let ended = async {
+                while client.outstanding() > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, ended).await.expect("it ends without its task");
+            assert_eq!(once.await.unwrap(), None);
         }
         client.close().await;
     });

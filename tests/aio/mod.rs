@@ -53,6 +53,26 @@ fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
 }
 
 #[test]
+fn answer_is_taken_by_its_own_task_while_no_other_one_runs() {
+    let server = Server::start_steady(&[]);
+    TRANSPORTS.into_iter().for_each(|transport| calls::answer_is_taken_by_its_own_task(&server, transport));
+}
+
+#[test]
+fn operations_polled_together_are_under_way_together() {
+    let server = Server::start_steady(&[]);
+    TRANSPORTS.into_iter().for_each(|transport| {
+        calls::operations_polled_together_are_under_way_together(&server, transport);
+    });
+}
+
+#[test]
+fn operation_whose_task_is_not_polled_again_ends_and_holds_up_no_other() {
+    let server = Server::start_steady(&[]);
+    TRANSPORTS.into_iter().for_each(|transport| calls::operation_polled_once_ends(&server, transport));
+}
+
+#[test]
 fn close_ends_what_is_outstanding_and_says_what_is_known_of_it() {
     calls::close_says_what_is_known_of_what_is_outstanding(&Server::start_steady(&[]), Transport::default());
 }

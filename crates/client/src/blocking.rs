@@ -27,7 +27,7 @@ const CLOSE_WAIT: Duration = Duration::from_millis(500);
 /// Time since the client's start, suspension included: what a lease or a grace period is measured by must not
 /// stand still while the machine sleeps.
 #[derive(Clone, Copy, Debug)]
-struct Clock {
+pub(crate) struct Clock {
     start_ns: u64,
 }
 
@@ -37,7 +37,7 @@ impl Clock {
     }
 
     #[inline]
-    fn now_ns(self) -> u64 {
+    pub(crate) fn now_ns(self) -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -48,10 +48,10 @@ impl Clock {
 /// A connection to one worker of a Cell server.
 #[derive(Debug)]
 pub struct Client {
-    driver: Driver<HostEndpoint>,
-    poller: Poller,
-    clock: Clock,
-    spin: Spin,
+    pub(crate) driver: Driver<HostEndpoint>,
+    pub(crate) poller: Poller,
+    pub(crate) clock: Clock,
+    pub(crate) spin: Spin,
 }
 
 impl Client {
@@ -217,18 +217,6 @@ impl Client {
         let clock = self.clock;
         let item = self.driver.get_at_once(&mut || clock.now_ns(), key);
         item.or_else(|who| self.call_to(who, &Operation::Get { key }).map(Output::into_item))
-    }
-
-    /// See [`Driver::get_at_once`]: of a get or a search.
-    #[cfg(feature = "aio")]
-    pub(crate) fn answer_at_once(&mut self, operation: &Operation<'_>) -> Result<Output, WhoSearches> {
-        let clock = self.clock;
-        let clock = &mut || clock.now_ns();
-        match operation {
-            Operation::Get { key } => self.driver.get_at_once(clock, key).map(Output::Value),
-            Operation::Search { key } => self.driver.search_at_once(clock, key).map(Output::Exists),
-            _ => Err(WhoSearches::Undecided),
-        }
     }
 
     /// See [`Driver::multi_get_at_once`].
@@ -482,60 +470,13 @@ impl Client {
         self.now_ns()
     }
 
-    /// Readable when the client has something to do: an edge of it, if it is watched for edges.
-    #[cfg(feature = "aio")]
-    pub(crate) fn wake_descriptor(&self) -> Result<std::os::fd::OwnedFd, ClientError> {
-        let descriptor = self.driver.wake_descriptor().expect("the endpoint of a host has one");
-        descriptor.try_clone_to_owned().map_err(|source| ClientError::Runtime { source })
-    }
-
-    /// The answer of an operation that was just submitted, if it takes no wait: it was found in place, or
-    /// nothing else is under way and one step brings it.
-    #[cfg(feature = "aio")]
-    pub(crate) fn answered_at_once(&mut self, ticket: Ticket) -> Option<Completion> {
-        let clock = self.clock;
-        if !self.driver.validate(&mut || clock.now_ns()) && self.outstanding() == 1 {
-            self.step();
-            self.spin.wait_begins(self.driver.now_ns(), self.driver.core_ref().spin_ns());
-        }
-        self.driver.core().completion_of(ticket)
-    }
-
-    /// A completion that is there.
-    #[cfg(feature = "aio")]
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        self.driver.core().completion()
-    }
-
-    /// One step. When nothing happened and nothing is readable: for how long one may sleep. For no time at
-    /// all while an answer may come sooner than a sleep would end.
-    #[cfg(feature = "aio")]
-    pub(crate) fn step_or_rest(&mut self) -> Option<Duration> {
-        let happened = self.step();
-        let now_ns = self.driver.now_ns();
-        if happened > 0 {
-            self.spin.happened(now_ns);
-            return None;
-        }
-        if self.outstanding() > 0 && self.spin.looks_on(now_ns) {
-            return Some(Duration::ZERO);
-        }
-        if !self.driver.prepare_sleep() || self.poller.wait(Some(Duration::ZERO)).ready > 0 {
-            return None;
-        }
-        if self.outstanding() > 0 {
-            self.spin.sleeps();
-        }
-        let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX);
-        Some(Duration::from_nanos(due_ns.saturating_sub(self.now_ns())))
-    }
-
     /// From the client's start, on a clock that never goes back.
-    fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
 
-    fn step(&mut self) -> usize {
+    /// See [`Driver::step`].
+    pub(crate) fn step(&mut self) -> usize {
         let clock = self.clock;
         self.driver.step(&mut || clock.now_ns())
     }

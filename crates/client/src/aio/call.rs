@@ -8,13 +8,19 @@ use super::shared::{Shared, Started};
 use crate::error::Fate;
 use crate::{ClientError, Operation, Output, Ticket};
 
-/// Submits an operation as soon as the client's queue has room, and waits for its answer.
+/// Submits an operation as soon as the client's queue has room, and waits for its answer, which it looks for
+/// itself first if nothing else is under way.
 pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<Output, ClientError> {
     match shared.begin(operation).await? {
         Started::Ended(outcome) => outcome,
-        Started::Waits(ticket) => {
+        Started::Waits { ticket, mut looks } => {
             let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
-            Answer { shared, ticket, is_write, taken: false }.await
+            let answer = Answer { shared, ticket, is_write, taken: false };
+            while looks {
+                tokio::task::yield_now().await;
+                looks = shared.look(ticket);
+            }
+            answer.await
         }
     }
 }

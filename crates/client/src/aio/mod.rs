@@ -5,12 +5,15 @@
 //! |---|---|
 //! | [`Client`] | a handle; clone it into as many tasks as there are |
 //! | `shared` | the blocking client under one lock, and who waits for which operation |
+//! | `steps` | what they have the blocking client do |
 //! | `room` | who waits for room in the client's queue |
 //! | `pump` | the task that lets operations go on while their futures sleep |
 //! | [`ScanStream`] | the entries of a range; the next page is under way while one is yielded |
 //!
 //! What is answered by the client's own search of mapped memory is ready when its future is first polled:
-//! no task switch, and the lock is free but for tasks of the same client on other threads.
+//! no task switch, and the lock is free but for tasks of the same client on other threads. An operation that
+//! is alone under way is looked for by its own task for [`ClientOptions::spin_us`], in looks of some
+//! microseconds between which other tasks run; where answers take longer it looks ever more seldom.
 //!
 //! **Cancellation.** Dropping a future gives its operation up, as its deadline would: what has not left is
 //! not done, and the room in the client's queue is free again at once. A write that has left is done at most
@@ -36,6 +39,7 @@ mod pump;
 mod room;
 mod scan;
 mod shared;
+mod steps;
 
 use std::sync::Arc;
 

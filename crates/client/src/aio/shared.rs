@@ -1,4 +1,15 @@
 //! The blocking client under one lock, and who waits for which of its operations.
+//!
+//! An operation that is alone under way is looked for by its own task, as a blocking call looks for it, while
+//! its answer may come sooner than the pump could be woken and wake the task:
+//!
+//! 1. the task sends the request and yields: other tasks run, and may submit;
+//! 2. if it is still alone it looks a few times, and yields again;
+//! 3. the answer is there. If none is in time, or another operation is submitted, the pump is woken, and
+//!    wakes who waits.
+//!
+//! What wakes the pump between 1 and 3 is left to who looks, and made up for at 3. A task that is not polled
+//! again holds nothing else up: the pump leaves it no more than the time that looks may take.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -12,7 +23,7 @@ use super::room::Room;
 use crate::error::Fate;
 use crate::{ClientError, OneSidedCounters, Operation, Output, SelectorReport, Ticket};
 
-/// Steps of one turn of the pump: other tasks of its thread want to run too.
+/// Steps of one turn of the pump, or looks for one answer: other tasks of the thread want to run too.
 const STEPS_A_TURN: usize = 16;
 /// The runtime's timers count milliseconds: shorter waits are waited for by turns.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
@@ -35,6 +46,10 @@ struct State {
     client: Option<crate::Client>,
     /// Operations whose futures wait.
     answers: HashMap<Ticket, AnswerState>,
+    /// The operation whose own task looks for its answer.
+    looked_for: Option<Ticket>,
+    /// The pump was woken meanwhile, and has left it at that.
+    is_turn_owed: bool,
     /// Futures to wake when the lock is free again.
     wakers: Vec<Waker>,
 }
@@ -51,8 +66,8 @@ enum AnswerState {
 pub(super) enum Started {
     /// It has ended already.
     Ended(Result<Output, ClientError>),
-    /// Its answer is to come.
-    Waits(Ticket),
+    /// Its answer is to come. `looks`: its own task looks for it, see [`Shared::look`].
+    Waits { ticket: Ticket, looks: bool },
 }
 
 /// What the pump does after a turn.
@@ -69,7 +84,13 @@ impl Shared {
     /// Shares a client that is connected; also the descriptor that is readable when it has something to do.
     pub(super) fn new(client: crate::Client) -> Result<(Shared, OwnedFd), ClientError> {
         let descriptor = client.wake_descriptor()?;
-        let state = State { client: Some(client), answers: HashMap::new(), wakers: Vec::new() };
+        let state = State {
+            client: Some(client),
+            answers: HashMap::new(),
+            looked_for: None,
+            is_turn_owed: false,
+            wakers: Vec::new(),
+        };
         Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Room::default() }, descriptor))
     }
 
@@ -107,22 +128,60 @@ impl Shared {
         };
         let ticket = client.submit_to(who, operation)?;
         let answer = client.answered_at_once(ticket);
+        let looks = answer.is_none() && client.is_looking();
+        let looked = std::mem::replace(&mut state.looked_for, looks.then_some(ticket)).is_some();
+        // Who looked before looks no more: it is not alone.
+        let is_pumps = !looks && (answer.is_none() || looked);
+        state.is_turn_owed &= looks;
         if answer.is_none() {
             state.answers.insert(ticket, AnswerState::Awaited(None));
         }
         // The look for the answer may have ended others.
         self.hand_out(&mut state);
         self.unlock(state);
-        if let Some(completion) = answer {
-            return Ok(Started::Ended(completion.outcome));
+        if is_pumps {
+            self.work.notify_one();
         }
-        self.work.notify_one();
-        Ok(Started::Waits(ticket))
+        match answer {
+            Some(completion) => Ok(Started::Ended(completion.outcome)),
+            None => Ok(Started::Waits { ticket, looks }),
+        }
+    }
+
+    /// Looks a few times for the answer of an operation that is alone under way. Whether to look on, when
+    /// other tasks have run; if not, its answer is there, or the pump lets it go on.
+    pub(super) fn look(&self, ticket: Ticket) -> bool {
+        for _ in 0..STEPS_A_TURN {
+            let mut state = self.lock();
+            let State { client, looked_for, .. } = &mut *state;
+            let Some(client) = client.as_mut().filter(|_| *looked_for == Some(ticket)) else { return false };
+            let looks_on = client.look();
+            self.hand_out(&mut state);
+            if looks_on {
+                self.unlock(state);
+                std::thread::yield_now();
+                continue;
+            }
+            state.looked_for = None;
+            let is_there = matches!(state.answers.get(&ticket), Some(AnswerState::There(_)));
+            let is_pumps = std::mem::take(&mut state.is_turn_owed) || !is_there;
+            self.unlock(state);
+            if is_pumps {
+                self.work.notify_one();
+            }
+            return false;
+        }
+        true
     }
 
     /// Lets operations go on as far as they can without a wait.
     pub(super) fn turn(&self) -> Turn {
         let mut state = self.lock();
+        let is_looked_for = state.looked_for.is_some();
+        if state.client.as_ref().is_some_and(|client| is_looked_for && client.is_looking()) {
+            state.is_turn_owed = true;
+            return Turn::Sleep(SHORTEST_SLEEP);
+        }
         let mut turn = Turn::Again;
         for _ in 0..STEPS_A_TURN {
             let Some(client) = &mut state.client else {
@@ -179,6 +238,9 @@ impl Shared {
     /// Nobody waits for an operation any more: it is given up, as at its deadline.
     pub(super) fn abandon(&self, ticket: Ticket) {
         let mut state = self.lock();
+        if state.looked_for == Some(ticket) {
+            state.looked_for = None;
+        }
         let answer = state.answers.remove(&ticket);
         let is_under_way = matches!(answer, Some(AnswerState::Awaited(_)));
         if let Some(client) = state.client.as_mut().filter(|_| is_under_way) {
