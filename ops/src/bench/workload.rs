@@ -75,6 +75,11 @@ impl Workload {
         }
     }
 
+    /// Whether it adds records.
+    pub(crate) fn inserts(self) -> bool {
+        self.mix().iter().any(|(kind, _)| *kind == Kind::Insert)
+    }
+
     /// The kind of the next operation.
     pub(crate) fn next(self, random: &mut impl Rng) -> Kind {
         let mut draw = random.random_range(0..100_u64);
@@ -154,6 +159,12 @@ mod tests {
                 assert!(drawn.abs_diff(per_cent * 100) < 200, "{workload:?} {kind:?}: {drawn}");
             }
         }
+    }
+
+    #[test]
+    fn records_are_added_by_d_and_e_alone() {
+        let adding = Workload::value_variants().iter().filter(|workload| workload.inserts());
+        assert_eq!(adding.map(|workload| workload.name()).collect::<String>(), "de");
     }
 
     #[test]
