@@ -134,8 +134,11 @@ impl PagePlan {
             self.resume = Some(resume);
             return PageProgress::Complete;
         }
-        self.fence = fence.map(<[u8]>::to_vec);
-        if self.fence.is_some() { PageProgress::NextLeaf } else { PageProgress::Complete }
+        let Some(fence) = fence else { return PageProgress::Complete };
+        let kept = self.fence.get_or_insert_default();
+        kept.clear();
+        kept.extend_from_slice(fence);
+        PageProgress::NextLeaf
     }
 
     /// Bytes of all that is planned so far: keys, values that go into the page, and where it goes on.
