@@ -1,5 +1,5 @@
-//! Pages of a scan over meganodes and pairs, in both directions and between any bounds: every entry that is in
-//! the range, once, in order, and nothing else.
+//! Pages of a scan over meganodes and pairs, in both directions and between any bounds: every entry that is
+//! in the range, once, in order, and nothing else.
 
 use std::collections::BTreeSet;
 
