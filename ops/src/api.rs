@@ -1,11 +1,12 @@
 //! The admin API as commands use it: blocking requests to the first node that answers.
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cell_resolver::look_up_within;
 use clap::Args;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -303,7 +304,7 @@ fn hung_up(node: &str, error: &std::io::Error) -> Failure {
 /// The address of what answers without TLS as one that wants TLS does: with an alert. None: it does not.
 fn speaks_tls(node: &str) -> Option<&str> {
     let address = node.strip_prefix("http://")?;
-    let to = address.to_socket_addrs().ok()?.next()?;
+    let to = look_up_within(address, TLS_PATIENCE).ok()?.into_iter().next()?;
     let mut stream = TcpStream::connect_timeout(&to, TLS_PATIENCE).ok()?;
     stream.set_read_timeout(Some(TLS_PATIENCE)).ok()?;
     // As long as the head of a record, and none: more would be unread when it closes, and its alert lost.

@@ -1,10 +1,12 @@
 //! What is refused of a node's settings before anything is made.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE, TLS_TRUST_FILE};
 use cell_node::AccessRules;
+use cell_resolver::look_up_within;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
@@ -27,6 +29,9 @@ const ADVERTISE_HTTP: &str = "advertise_http_address";
 /// Whether it may listen beyond loopback though nothing protects it there.
 const INSECURE: &str = "insecure_network";
 
+/// A name that nobody has looked up in this time leads nowhere.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(30);
+
 /// What helps where a certificate is not for a host that others are told.
 pub(crate) const NAMES_NEXT: &str = "make one for all names and addresses of this host (`cell certificates \
     make --renew --host NAME,ADDRESS`), or advertise a name that it has";
@@ -45,10 +50,8 @@ pub(crate) fn address(settings: &Settings, name: &str) -> Result<SocketAddr, Fai
         Failure::new(Exit::Error, format!("`{name}` cannot be `{text}`: {why}"))
             .next("see that this host knows the name (/etc/hosts, DNS), or give an address")
     };
-    match text.to_socket_addrs() {
-        Ok(mut found) => found.next().ok_or_else(|| refused(&"the name has no address")),
-        Err(error) => Err(refused(&error)),
-    }
+    // At least one, if any.
+    look_up_within(text, LOOKED_UP_WITHIN).map(|found| found[0]).map_err(|error| refused(&error))
 }
 
 /// Where others are to connect: a host, by name or address, and a port.

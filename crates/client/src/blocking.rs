@@ -43,6 +43,12 @@ impl Clock {
         let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
         (seconds * 1_000_000_000 + nanoseconds).saturating_sub(self.start_ns)
     }
+
+    /// How long a step of a connect may take that began with this clock.
+    fn patience(self, within: Option<Duration>, options: &ClientOptions) -> Duration {
+        let left = within.map(|within| within.saturating_sub(Duration::from_nanos(self.now_ns())));
+        left.unwrap_or(Duration::MAX).min(Duration::from_millis(options.connect_timeout_ms))
+    }
 }
 
 /// A connection to one worker of a Cell server.
@@ -95,7 +101,7 @@ impl Client {
         check_cache(&options, memory_bytes)?;
         let clock = Clock::start();
         let until_ns = within.map_or(u64::MAX, nanoseconds);
-        let Resolved { addresses, names } = resolve_all(server)?;
+        let Resolved { addresses, names } = resolve_all(server, clock.patience(within, &options))?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         endpoint.set_token(&options.token);
         if let Some(trust) = &options.trust {
@@ -106,9 +112,9 @@ impl Client {
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
         }
-        let patience = within.unwrap_or(Duration::MAX).min(Duration::from_millis(options.connect_timeout_ms));
         let room_until_ns = until_ns.min(nanoseconds(Duration::from_millis(options.deadline_ms)));
         let transport = options.transport;
+        let patience = clock.patience(within, &options);
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
         let mut core = ClientCore::new(options, seed());
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));

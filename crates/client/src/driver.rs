@@ -3,15 +3,17 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 use cell_protocol::Scan;
+use cell_resolver::Resolver;
 use cell_terms::mutant::{Mutant, planted};
 
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
 use crate::link_id::LinkId;
-use crate::names::{Names, is_name};
+use crate::names::is_name;
 use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
 use crate::{Item, ScanPage};
@@ -47,7 +49,7 @@ pub struct Driver<E> {
     given: Vec<Address>,
     /// The servers that the user gave, if some of them are named; else empty.
     servers: Vec<String>,
-    names: Names,
+    names: Resolver,
     links: Vec<LinkState>,
     transport: Transport,
     fabric_error: Option<FabricError>,
@@ -73,7 +75,7 @@ impl<E: OneSided> Driver<E> {
             given: addresses.clone(),
             addresses,
             servers: Vec::new(),
-            names: Names::default(),
+            names: Resolver::new(Duration::ZERO),
             links: vec![bootstrap],
             transport: Transport::Tcp,
             fabric_error: None,
@@ -420,7 +422,7 @@ impl<E: OneSided> Driver<E> {
                     found.push(address);
                 }
                 Err(_) => {
-                    let named = self.names.addresses(server);
+                    let named = self.names.find_now(server).unwrap_or_default();
                     all_known &= !named.is_empty();
                     name_addresses(&mut self.endpoint, server, &named);
                     found.extend(named.into_iter().map(Address::Tcp));
@@ -496,11 +498,11 @@ fn name_addresses<E: OneSided>(endpoint: &mut E, server: &str, found: &[SocketAd
 }
 
 /// The address of a text of the region table. Of a name's addresses the next one at each attempt.
-fn look_up(names: &Names, text: &str, attempt: u64) -> Result<Address, FabricError> {
+fn look_up(names: &Resolver, text: &str, attempt: u64) -> Result<Address, FabricError> {
     if !is_name(text) {
         return text.parse();
     }
-    let found = names.addresses(text);
+    let found = names.find_now(text).unwrap_or_default();
     let turn = usize::try_from(attempt % found.len().max(1) as u64).unwrap_or(0);
     found.get(turn).map(|address| Address::Tcp(*address)).ok_or(FabricError::NameUnknown)
 }

@@ -2,7 +2,7 @@
 //! are of this cluster, and how long a hello takes. Whose they are is not known before: beyond loopback none
 //! is sent a token without TLS.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cell_client::{AttemptError, Client, ClientError, ClientOptions, Transport};
 use cell_cluster::Members;
 use cell_fabric::{CloseReason, HelloRefusal, TLS_CERTIFICATE_FILE, TLS_TRUST_FILE, TlsFailure, TlsTrust};
+use cell_resolver::look_up_within;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
@@ -77,7 +78,7 @@ impl Call {
         if options.token.is_empty() {
             return call(Way::Clear);
         }
-        let found: Vec<SocketAddr> = place.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        let found = look_up_within(place, WITHIN).unwrap_or_default();
         if found.is_empty() || found.iter().any(|address| !address.ip().to_canonical().is_loopback()) {
             let mut call = call(Way::TokenKept);
             call.options.token.clear();

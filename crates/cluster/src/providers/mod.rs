@@ -7,16 +7,17 @@
 //! | `embedded`, `store_folder`, `room`, `sled_table`, `pieces` | on sled, in one process of a machine |
 //! | `server`, `remote`, `json_lines`, `serving` | that one for other processes of the machine, over a unix socket |
 //! | `tls_server`, `tls_way`, `strangers` | for those of other machines, over TLS, by a token |
-//! | `timed_socket`, `names` | reads and writes that end in time; where a name leads |
+//! | `timed_socket` | reads and writes that end in time |
 //! | `etcd` | on etcd, over its JSON gateway |
 //! | `ids` | what of ids is drawn at random |
 //! | `sim` | in memory, with failures that are ordered |
+
+use std::time::Duration;
 
 pub(crate) mod embedded;
 pub(crate) mod etcd;
 mod ids;
 pub(crate) mod json_lines;
-pub(crate) mod names;
 pub(crate) mod pieces;
 pub(crate) mod remote;
 pub(crate) mod room;
@@ -43,3 +44,6 @@ pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, Store
 pub use strangers::{Place as StrangerPlace, Strangers};
 pub use tls_server::{CoordinatorTlsServer, TokenCheck};
 pub use tls_way::{TlsAddress, TlsCredentials};
+
+/// For how long an address is believed to be a name's.
+pub(crate) const NAME_BELIEVED_FOR: Duration = Duration::from_secs(5);

@@ -267,7 +267,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use cell_resolver::Resolver;
+
     use super::*;
+    use crate::providers::NAME_BELIEVED_FOR;
     use crate::providers::sim::Sim;
     use crate::providers::tls_server::CoordinatorTlsServer;
     use crate::test_tls::{Ends, TOKEN};
@@ -317,7 +320,7 @@ mod tests {
             move |_: &str| -> io::Result<Vec<std::net::SocketAddr>> { Ok(vec![*looked_at.lock().unwrap()]) };
         let address = TlsAddress::parse("tls://localhost:7200").unwrap().unwrap();
         let mut way = TlsWay::new(address, ends.credentials(TOKEN));
-        way.name_by(Arc::new(look));
+        way.name_by(Resolver::looked_up_by(NAME_BELIEVED_FOR, look));
         let remote = Remote::by(Way::Tls(way), FAR);
         remote.transact(crate::Transaction::new().put("where", "old")).unwrap();
         *leads_to.lock().unwrap() = new.address();

@@ -7,11 +7,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cell_resolver::Resolver;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
+use crate::providers::NAME_BELIEVED_FOR;
 use crate::providers::json_lines::{HELLO_VERSION, Hello, Welcome, read_only_line, write_line};
-use crate::providers::names::Name;
 use crate::providers::timed_socket::{Limit, TimedSocket, left};
 use crate::request::CoordinatorRefusal;
 
@@ -67,7 +68,7 @@ pub(crate) type TlsPipe = StreamOwned<ClientConnection, TimedSocket<TcpStream>>;
 /// See the module's text.
 pub(crate) struct TlsWay {
     address: TlsAddress,
-    name: Name,
+    names: Resolver,
     credentials: TlsCredentials,
 }
 
@@ -103,19 +104,18 @@ impl From<io::Error> for NoWay {
 
 impl TlsWay {
     pub(crate) fn new(address: TlsAddress, credentials: TlsCredentials) -> TlsWay {
-        let name = Name::new(address.place.clone());
-        TlsWay { address, name, credentials }
+        TlsWay { address, names: Resolver::new(NAME_BELIEVED_FOR), credentials }
     }
 
     /// Looks its name up by this.
     #[cfg(test)]
-    pub(crate) fn name_by(&mut self, look: Arc<crate::providers::names::Look>) {
-        self.name = Name::looked_up_by(self.address.place.clone(), look);
+    pub(crate) fn name_by(&mut self, names: Resolver) {
+        self.names = names;
     }
 
     /// The coordinator does not answer: its name may lead elsewhere by now.
     pub(crate) fn doubt(&self) {
-        self.name.doubt();
+        self.names.doubt();
     }
 
     /// A new connection, by then.
@@ -131,7 +131,8 @@ impl TlsWay {
 
     fn try_connect(&self, until_ns: u64) -> Result<TlsPipe, NoWay> {
         let (config, token) = (self.credentials)()?;
-        let stream = connect_to_any(&self.name.addresses(until_ns)?, until_ns)?;
+        let found = self.names.find_within(&self.address.place, left(until_ns)?)?;
+        let stream = connect_to_any(&found, until_ns)?;
         stream.set_nodelay(true)?;
         let connection =
             ClientConnection::new(config, self.address.name.clone()).map_err(io::Error::other)?;

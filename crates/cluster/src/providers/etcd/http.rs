@@ -3,31 +3,30 @@
 //! one by now. While a resolver does not answer, what was found before counts. Certificates are read anew
 //! when there is no connection to be had with those that were read.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
+use cell_resolver::Resolver;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use ureq::config::Config;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver as UreqResolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Body};
 
-use crate::clock::boottime_ns;
 use crate::etcd_error::EtcdError;
+use crate::providers::NAME_BELIEVED_FOR;
 use crate::providers::etcd::gateway::Complaint;
 use crate::providers::etcd::http_words::{Asked, words};
 use crate::providers::etcd::options::EtcdOptions;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 use crate::providers::etcd::route::TryTimes;
-use crate::providers::names::{Look, Name, look_up};
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -80,7 +79,7 @@ impl Http {
             return Err(setup(what.to_owned()));
         }
         let files = TlsFiles { ca: options.ca_file.clone(), client: options.client_certificate.clone() };
-        let (names, texts) = (Names::looked_up_by(Arc::new(look_up)), files.read()?);
+        let (names, texts) = (Names(Resolver::new(NAME_BELIEVED_FOR)), files.read()?);
         let agent = agent(&texts, &names)?;
         let have_answered = endpoints.iter().map(|_| AtomicBool::new(false)).collect();
         Ok(Http { endpoints, have_answered, files, loaded: RwLock::new(Loaded { texts, agent }), names })
@@ -92,7 +91,7 @@ impl Http {
 
     /// A member was not reached: its name may lead elsewhere by now, and certificates may be others.
     fn look_again(&self) {
-        self.names.doubt();
+        self.names.0.doubt();
         let Ok(texts) = self.files.read() else { return };
         if self.loaded.read().unwrap_or_else(PoisonError::into_inner).texts == texts {
             return;
@@ -293,41 +292,10 @@ fn tls(ca: &[u8], client: Option<&(Vec<u8>, Vec<u8>)>) -> Result<TlsConfig, Etcd
 
 /// The members' names, and where they lead. ureq asks before it takes a connection that is there, so that a
 /// resolver which is away would keep members from being asked that are reached. Clones are the same.
-#[derive(Clone)]
-struct Names {
-    look: Arc<Look>,
-    known: Arc<Mutex<BTreeMap<String, Arc<Name>>>>,
-}
+#[derive(Clone, Debug)]
+struct Names(Resolver);
 
-impl Names {
-    fn looked_up_by(look: Arc<Look>) -> Names {
-        Names { look, known: Arc::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Name>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is known is looked up again when it is next asked for.
-    fn doubt(&self) {
-        self.lock().values().for_each(|name| name.doubt());
-    }
-
-    /// The name of a host and a port.
-    fn name(&self, place: String) -> Arc<Name> {
-        let mut known = self.lock();
-        let new = || Arc::new(Name::looked_up_by(place.clone(), Arc::clone(&self.look)));
-        Arc::clone(known.entry(place.clone()).or_insert_with(new))
-    }
-}
-
-impl fmt::Debug for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Names").finish_non_exhaustive()
-    }
-}
-
-impl Resolver for Names {
+impl UreqResolver for Names {
     fn resolve(
         &self,
         uri: &Uri,
@@ -339,11 +307,13 @@ impl Resolver for Names {
         };
         let place = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
         let wait_ns = u64::try_from(timeout.after.as_nanos()).unwrap_or(u64::MAX);
-        let addresses = self.name(place).addresses(boottime_ns().saturating_add(wait_ns));
-        let addresses = addresses.map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut => ureq::Error::Timeout(ureq::Timeout::Resolve),
-            _ => ureq::Error::HostNotFound,
-        })?;
+        let addresses =
+            self.0.find_within(&place, Duration::from_nanos(wait_ns)).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::TimedOut => ureq::Error::Timeout(ureq::Timeout::Resolve),
+                    _ => ureq::Error::HostNotFound,
+                }
+            })?;
         let mut found = self.empty();
         addresses.into_iter().take(ADDRESSES_MAX).for_each(|address| found.push(address));
         Ok(found)
@@ -353,11 +323,12 @@ impl Resolver for Names {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
 
-    use ureq::unversioned::transport::time::Duration;
+    use ureq::unversioned::transport::time;
 
     use super::*;
+    use crate::clock::boottime_ns;
 
     /// All nodes were silent once a resolver had been away for five seconds, though they had connections to
     /// an etcd that answered.
@@ -367,11 +338,11 @@ mod tests {
         let asked = Mutex::new(asked);
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let look = move |_: &str| asked.lock().unwrap().recv().unwrap_or_else(|_| Err(gone()));
-        let names = Names::looked_up_by(Arc::new(look));
+        let names = Names(Resolver::looked_up_by(NAME_BELIEVED_FOR, look));
         let uri: Uri = "http://member.test:2379/a".parse().unwrap();
         let config = Agent::config_builder().build();
         let ask = || {
-            let timeout = NextTimeout { after: Duration::from_millis(20), ..NextTimeout::default() };
+            let timeout = NextTimeout { after: time::Duration::from_millis(20), ..NextTimeout::default() };
             names.resolve(&uri, &config, timeout).map(|found| found.to_vec())
         };
         assert!(matches!(ask(), Err(ureq::Error::Timeout(ureq::Timeout::Resolve))), "it was never known");
@@ -381,7 +352,7 @@ mod tests {
         while ask().is_err() {
             assert!(boottime_ns() < end_ns, "its answer counts");
         }
-        names.doubt();
+        names.0.doubt();
         assert_eq!(ask().unwrap(), [member], "the resolver hangs");
         answers.send(Err(gone())).unwrap();
         assert_eq!(ask().unwrap(), [member], "and knows nothing");
