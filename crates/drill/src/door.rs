@@ -2,7 +2,8 @@
 //! under TLS if it is told whom to trust.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use cell_cluster::{boottime_ns, local_socket};
 use cell_fabric::TlsTrust;
+use cell_resolver::look_up_within;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
@@ -17,11 +19,13 @@ use serde::Serialize;
 use crate::error::DrillError;
 use crate::wire::{AGENT_WIRE, ANSWER_BYTES_MAX, AgentHello, DrillAnswer, DrillRequest, Refused, Status};
 
-/// A supervisor that says nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// An agent whose host is silent for so long is not reached. Who asks another node to run a drill waits for
-/// longer than that: else it asks the next one, and that one says that the drill runs.
-pub const CONNECT_WITHIN: Duration = Duration::from_secs(4);
+/// A supervisor that says nothing for so long is given up. What an agent waits for itself takes less.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// An agent whose host is silent for so long, or whose name nobody looks up, is not reached.
+const CONNECT_WITHIN: Duration = Duration::from_secs(4);
+/// How long [`crate::Drill::check`] takes at most, however many agents stand still: one of them that is not
+/// reached, or does not answer, has its whole time. Who asks another node to run a drill waits for longer.
+pub const CHECK_WITHIN: Duration = CONNECT_WITHIN.saturating_add(ANSWER_WITHIN);
 /// How often an agent's clock is asked for: the fastest answer tells most.
 const CLOCK_LOOKS: usize = 5;
 /// How an end that speaks TLS begins its answer to one that does not: an alert.
@@ -49,48 +53,111 @@ trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
-/// By when what goes on with an agent has to end, in nanoseconds of [`boottime_ns`]; clones are one.
-#[derive(Clone)]
-struct Deadline(Arc<AtomicU64>);
+/// By when all that is asked of several supervisors has to end, in nanoseconds of [`boottime_ns`]: whatever
+/// each of them may take by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndOfAll(u64);
+
+impl EndOfAll {
+    /// There is none.
+    pub(crate) const NEVER: EndOfAll = EndOfAll(u64::MAX);
+
+    pub(crate) fn after(patience: Duration) -> EndOfAll {
+        EndOfAll(boottime_ns().saturating_add(nanoseconds(patience)))
+    }
+
+    /// What of this patience there is time for.
+    fn bound(self, patience: Duration) -> Duration {
+        patience.min(Duration::from_nanos(self.0.saturating_sub(boottime_ns())))
+    }
+}
+
+/// By when what goes on with a supervisor has to end; clones are one.
+#[derive(Clone, Default)]
+struct Deadline(Arc<DeadlineTimes>);
+
+/// In nanoseconds of [`boottime_ns`].
+#[derive(Default)]
+struct DeadlineTimes {
+    begun_ns: AtomicU64,
+    until_ns: AtomicU64,
+}
 
 impl Deadline {
     fn after(patience: Duration) -> Deadline {
-        let deadline = Deadline(Arc::default());
+        let deadline = Deadline::default();
         deadline.begin(patience);
         deadline
     }
 
     /// So much time is left from now on.
     fn begin(&self, patience: Duration) {
-        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        self.0.store(boottime_ns().saturating_add(patience_ns), Ordering::Relaxed);
+        let now_ns = boottime_ns();
+        self.0.begun_ns.store(now_ns, Ordering::Relaxed);
+        self.0.until_ns.store(now_ns.saturating_add(nanoseconds(patience)), Ordering::Relaxed);
+    }
+
+    /// How much that was.
+    fn patience(&self) -> Duration {
+        let [begun_ns, until_ns] = [&self.0.begun_ns, &self.0.until_ns].map(|ns| ns.load(Ordering::Relaxed));
+        Duration::from_nanos(until_ns.saturating_sub(begun_ns))
     }
 
     fn left(&self) -> io::Result<Duration> {
-        match self.0.load(Ordering::Relaxed).saturating_sub(boottime_ns()) {
+        match self.0.until_ns.load(Ordering::Relaxed).saturating_sub(boottime_ns()) {
             0 => Err(ErrorKind::TimedOut.into()),
             left_ns => Ok(Duration::from_nanos(left_ns)),
         }
     }
 }
 
-/// The socket of an agent. All its reads and writes end by one time: who drips bytes is waited for no longer
-/// than who says nothing.
-struct AgentSocket {
-    socket: TcpStream,
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A socket that can be told how long a call may take.
+trait Timed: Read + Write {
+    fn read_within(&self, left: Duration) -> io::Result<()>;
+    fn write_within(&self, left: Duration) -> io::Result<()>;
+}
+
+impl Timed for TcpStream {
+    fn read_within(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))
+    }
+
+    fn write_within(&self, left: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(left))
+    }
+}
+
+impl Timed for UnixStream {
+    fn read_within(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))
+    }
+
+    fn write_within(&self, left: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(left))
+    }
+}
+
+/// The socket of a supervisor. All its reads and writes end by one time: who drips bytes is waited for no
+/// longer than who says nothing.
+struct SupervisorSocket<S> {
+    socket: S,
     deadline: Deadline,
 }
 
-impl Read for AgentSocket {
+impl<S: Timed> Read for SupervisorSocket<S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(self.deadline.left()?))?;
+        self.socket.read_within(self.deadline.left()?)?;
         self.socket.read(into)
     }
 }
 
-impl Write for AgentSocket {
+impl<S: Timed> Write for SupervisorSocket<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(self.deadline.left()?))?;
+        self.socket.write_within(self.deadline.left()?)?;
         self.socket.write(bytes)
     }
 
@@ -110,17 +177,21 @@ pub(crate) struct Door {
     pub(crate) looks_only: bool,
     /// By how many nanoseconds this host's clock is ahead of the agent's.
     ahead_ns: i64,
-    /// Of an agent that has let this one in: each exchange has [`PATIENCE`]. Until then all of it had.
+    /// Of one that has let this one in: each exchange has [`ANSWER_WITHIN`]. Until then all of it had.
     deadline: Option<Deadline>,
+    /// However long an exchange may take.
+    end_of_all: EndOfAll,
 }
 
 impl Door {
     /// The supervisor of the cluster in `dir`.
-    pub(crate) fn of_folder(dir: &Path) -> Result<Door, DrillError> {
+    pub(crate) fn of_folder(dir: &Path, end_of_all: EndOfAll) -> Result<Door, DrillError> {
         let path = drill_socket(dir);
-        let connected = local_socket::connect(&path, PATIENCE).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Ok(Door::new(None, Box::new(stream)))
+        let connected = local_socket::connect(&path, end_of_all.bound(ANSWER_WITHIN)).map(|socket| {
+            let deadline = Deadline::default(); // begun by each exchange
+            let stream = SupervisorSocket { socket, deadline: deadline.clone() };
+            let door = Door::new(None, Box::new(stream));
+            Door { deadline: Some(deadline), end_of_all, ..door }
         });
         connected.map_err(|error| {
             let why = match error.kind() {
@@ -133,12 +204,13 @@ impl Door {
     }
 
     /// The agent at this address, which lets in who has the token; its clock is known then.
-    pub(crate) fn of_agent(agents: &Agents, agent: &str) -> Result<Door, DrillError> {
+    pub(crate) fn of_agent(agents: &Agents, agent: &str, end_of_all: EndOfAll) -> Result<Door, DrillError> {
         let away = |why: String| DrillError::AgentAway { agent: agent.to_owned(), why };
-        let socket = connect(agent).map_err(|error| away(format!("is not reached: {error}")))?;
+        let socket = connect(agent, end_of_all.bound(CONNECT_WITHIN));
+        let socket = socket.map_err(|error| away(format!("is not reached: {error}")))?;
         let peer = socket.peer_addr().map_err(|error| away(format!("is not reached: {error}")))?;
-        let deadline = Deadline::after(PATIENCE);
-        let socket = AgentSocket { socket, deadline: deadline.clone() };
+        let deadline = Deadline::after(end_of_all.bound(ANSWER_WITHIN));
+        let socket = SupervisorSocket { socket, deadline: deadline.clone() };
         let stream: Box<dyn Stream> = match &agents.trust {
             None if wants_tls(peer.ip()) => {
                 let why = "is on another host, and is told no token in the clear: nobody is named by --ca";
@@ -146,8 +218,9 @@ impl Door {
             }
             None => Box::new(socket),
             Some(trust) => {
+                let what = "cannot be spoken to over TLS";
                 let under_tls = shake_hands(trust, agent, socket);
-                Box::new(under_tls.map_err(|error| away(in_words("cannot be spoken to over TLS", &error)))?)
+                Box::new(under_tls.map_err(|error| away(in_words(what, &error, deadline.patience())))?)
             }
         };
         let mut door = Door::new(Some(agent.to_owned()), stream);
@@ -159,7 +232,7 @@ impl Door {
             Err(error) => Err(error),
             Ok(_) => {
                 door.learn_clock()?;
-                door.deadline = Some(deadline);
+                (door.deadline, door.end_of_all) = (Some(deadline), end_of_all);
                 Ok(door)
             }
         }
@@ -167,7 +240,13 @@ impl Door {
 
     fn new(agent: Option<String>, stream: Box<dyn Stream>) -> Door {
         let stream = BufReader::new(stream);
-        Door { agent, stream, nodes: Vec::new(), looks_only: false, ahead_ns: 0, deadline: None }
+        let (nodes, looks_only, ahead_ns) = (Vec::new(), false, 0);
+        Door { agent, stream, nodes, looks_only, ahead_ns, deadline: None, end_of_all: EndOfAll::NEVER }
+    }
+
+    /// From now on each exchange has its whole time.
+    pub(crate) fn end_never(&mut self) {
+        self.end_of_all = EndOfAll::NEVER;
     }
 
     /// Where the agent is; none: it is the supervisor of a folder.
@@ -201,7 +280,10 @@ impl Door {
             Ok(said) => said,
             // Its words, not the error itself: a pipe that breaks here is not the reader of our output.
             Err(error) if is_gone(&error) => return Err(self.trouble("is gone".to_owned())),
-            Err(error) => return Err(self.trouble(in_words("does not answer", &error))),
+            Err(error) => {
+                let patience = self.deadline.as_ref().map_or(ANSWER_WITHIN, Deadline::patience);
+                return Err(self.trouble(in_words("does not answer", &error, patience)));
+            }
         };
         if said.is_empty() {
             return Err(self.trouble("is gone".to_owned()));
@@ -223,7 +305,7 @@ impl Door {
         let mut line = serde_json::to_vec(asked)?;
         line.push(b'\n');
         if let Some(deadline) = &self.deadline {
-            deadline.begin(PATIENCE);
+            deadline.begin(self.end_of_all.bound(ANSWER_WITHIN));
         }
         let stream = self.stream.get_mut();
         stream.write_all(&line)?;
@@ -261,11 +343,12 @@ impl Door {
 }
 
 /// What has failed, and why; of an end that stands still the system says what is about its own socket.
-fn in_words(what: &str, error: &io::Error) -> String {
+fn in_words(what: &str, error: &io::Error, patience: Duration) -> String {
     match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("does not answer within {} s", PATIENCE.as_secs())
-        }
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => match patience.as_secs() {
+            0 => format!("does not answer within {} ms", patience.as_millis()),
+            seconds => format!("does not answer within {seconds} s"),
+        },
         _ => format!("{what}: {error}"),
     }
 }
@@ -296,12 +379,13 @@ fn host_of(agent: &str) -> &str {
     agent.rsplit_once(':').map_or(agent, |(host, _)| host).trim_matches(['[', ']'])
 }
 
-/// Connects to the first of its addresses that answers. Each has its part of the time.
-fn connect(agent: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    let addresses: Vec<SocketAddr> = agent.to_socket_addrs()?.collect();
+/// Connects to the first of its addresses that answers. Half of the time is for what its name leads to, and
+/// each address has its part of the rest.
+fn connect(agent: &str, within: Duration) -> io::Result<TcpStream> {
+    let mut last = ErrorKind::TimedOut.into();
+    let addresses: Vec<SocketAddr> = look_up_within(agent, within / 2)?;
     for address in &addresses {
-        match TcpStream::connect_timeout(address, part_of_connect(addresses.len())) {
+        match TcpStream::connect_timeout(address, part_of(within / 2, addresses.len())) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
                 return Ok(socket);
@@ -312,16 +396,16 @@ fn connect(agent: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// How long each of so many addresses is tried.
-fn part_of_connect(addresses: usize) -> Duration {
-    CONNECT_WITHIN / u32::try_from(addresses.clamp(1, 40)).unwrap_or(1)
+/// How long each of so many addresses is tried; at least for a moment.
+fn part_of(time: Duration, addresses: usize) -> Duration {
+    (time / u32::try_from(addresses.clamp(1, 40)).unwrap_or(1)).max(Duration::from_micros(1))
 }
 
 fn shake_hands(
     trust: &TlsTrust,
     agent: &str,
-    mut socket: AgentSocket,
-) -> io::Result<StreamOwned<ClientConnection, AgentSocket>> {
+    mut socket: SupervisorSocket<TcpStream>,
+) -> io::Result<StreamOwned<ClientConnection, SupervisorSocket<TcpStream>>> {
     let name = ServerName::try_from(host_of(agent).to_owned()).map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(trust.client(), name).map_err(io::Error::other)?;
     while connection.is_handshaking() {
@@ -391,12 +475,17 @@ pub(crate) mod tests {
         Agents { addresses, trust: None, token: "secret".to_owned() }
     }
 
+    /// The agent at this address, by which a token goes in the clear.
+    fn enter(address: &str) -> Result<Door, DrillError> {
+        Door::of_agent(&agents(&[address]), address, EndOfAll::NEVER)
+    }
+
     #[test]
     fn of_agent_says_hello_first_and_has_times_by_its_own_clock() {
         const LATE_NS: u64 = 3_600_000_000_000;
         let clock = || boottime_ns() + LATE_NS;
         let (address, serves) = agent(move |_| DrillAnswer { at_ns: clock(), ..DrillAnswer::default() });
-        let mut door = Door::of_agent(&agents(&[&address]), &address).unwrap();
+        let mut door = enter(&address).unwrap();
         let before = boottime_ns();
         let at_ns = door.ask(DrillRequest::Stop { node: 4 }).unwrap().at_ns;
         let second = 1_000_000_000;
@@ -410,23 +499,24 @@ pub(crate) mod tests {
     #[test]
     fn of_agent_that_refuses_the_hello_or_is_away_says_so_and_which_it_is() {
         let (address, _serves) = agent(|_| refusing("no such token", false));
-        let refused = Door::of_agent(&agents(&[&address]), &address).err().unwrap();
+        let refused = enter(&address).err().unwrap();
         assert!(matches!(&refused, DrillError::NotLetIn { what, .. } if what == "no such token"));
         assert!(refused.to_string().contains(&address), "{refused}");
         let nobody = "127.0.0.1:1";
-        let away = Door::of_agent(&agents(&[nobody]), nobody).err().unwrap();
+        let away = enter(nobody).err().unwrap();
         assert!(matches!(&away, DrillError::AgentAway { .. }) && away.to_string().contains(nobody), "{away}");
     }
 
     /// "Resource temporarily unavailable" was said of it.
     #[test]
     fn agent_that_stands_still_does_not_answer() {
-        let (own, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (own, _theirs) = UnixStream::pair().unwrap();
         own.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(own));
         let error = door.ask(DrillRequest::Stop { node: 4 }).unwrap_err().to_string();
         assert!(error.contains("host-1:7090") && error.contains("does not answer within 10 s"), "{error}");
-        let refused = in_words("cannot be spoken to over TLS", &ErrorKind::ConnectionRefused.into());
+        let what = "cannot be spoken to over TLS";
+        let refused = in_words(what, &ErrorKind::ConnectionRefused.into(), ANSWER_WITHIN);
         assert_eq!(refused, "cannot be spoken to over TLS: connection refused");
     }
 
@@ -442,18 +532,31 @@ pub(crate) mod tests {
             }
         });
         let deadline = Deadline::after(Duration::from_millis(50));
-        let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(AgentSocket { socket, deadline }));
+        let mut door =
+            Door::new(Some("host-1:7090".to_owned()), Box::new(SupervisorSocket { socket, deadline }));
         let error = door.ask(DrillRequest::Status).unwrap_err().to_string();
         assert!(error.contains("host-1:7090") && error.contains("does not answer within"), "{error}");
         drop(door);
         drips.join().unwrap();
     }
 
+    /// A supervisor that stood still was waited for as long, of whatever was left of the time of all.
+    #[test]
+    fn supervisor_that_stands_still_is_waited_for_until_the_end_of_all_alone() {
+        let (socket, _theirs) = UnixStream::pair().unwrap();
+        let (deadline, end_of_all) = (Deadline::default(), EndOfAll::after(Duration::from_millis(50)));
+        let stream = SupervisorSocket { socket, deadline: deadline.clone() };
+        let door = Door::new(None, Box::new(stream));
+        let mut door = Door { deadline: Some(deadline), end_of_all, ..door };
+        let error = door.ask(DrillRequest::Status).unwrap_err().to_string();
+        assert!(error.contains("does not answer within") && error.ends_with("ms"), "{error}");
+    }
+
     /// Packets to one of two addresses may be dropped.
     #[test]
     fn connect_to_all_addresses_takes_as_long_as_to_one() {
         for addresses in [1, 2, 7] {
-            let all = part_of_connect(addresses) * u32::try_from(addresses).unwrap();
+            let all = part_of(CONNECT_WITHIN, addresses) * u32::try_from(addresses).unwrap();
             assert!(all <= CONNECT_WITHIN && all > CONNECT_WITHIN / 2, "{addresses}: {all:?}");
         }
     }
@@ -461,7 +564,7 @@ pub(crate) mod tests {
     /// A node that runs a drill took memory for as long as one wrote, and ended.
     #[test]
     fn answer_without_an_end_is_none() {
-        let (own, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (own, mut theirs) = UnixStream::pair().unwrap();
         let mut door = Door::new(Some("host-1:7090".to_owned()), Box::new(own));
         let writes = spawn(move || {
             let longest = usize::try_from(ANSWER_BYTES_MAX).unwrap();
@@ -482,7 +585,7 @@ pub(crate) mod tests {
                 true => refusing("not now", is_away),
                 false => DrillAnswer::default(),
             });
-            let mut door = Door::of_agent(&agents(&[&address]), &address).unwrap();
+            let mut door = enter(&address).unwrap();
             let error = door.ask(DrillRequest::Stop { node: 4 }).unwrap_err();
             assert_eq!(matches!(&error, DrillError::Away { .. }), is_away, "{error}");
             assert_eq!(matches!(&error, DrillError::Refused { .. }), !is_away, "{error}");

@@ -9,6 +9,7 @@ use cell_client::{Client, ClientOptions, ScanRange, Search};
 use cell_cluster::boottime_ns;
 use cell_terms::text::with_causes;
 
+use crate::door::{CHECK_WITHIN, EndOfAll};
 use crate::error::DrillError;
 use crate::fault::FaultKind;
 use crate::journal::{Closed, Journal};
@@ -93,13 +94,16 @@ impl Drop for Injected<'_> {
 impl Drill {
     /// Whether it can begin now: the supervisor does faults, the node is there and the cluster is healthy.
     /// What is returned is the drill's turn, for [`Drill::run_in`]: as long as it is held no other drill
-    /// begins, and no node comes or goes.
+    /// begins, and no node comes or goes. It takes [`crate::CHECK_WITHIN`] at most, and no longer than
+    /// `within`.
     ///
     /// # Errors
     /// What is in the way.
-    pub fn check(&self) -> Result<Supervisor, DrillError> {
-        let mut supervisor = Supervisor::reach(&self.at)?;
+    pub fn check(&self, within: Duration) -> Result<Supervisor, DrillError> {
+        let end = EndOfAll::after(within.min(CHECK_WITHIN));
+        let mut supervisor = Supervisor::reach_until(&self.at, end)?;
         self.begin(&mut supervisor)?;
+        supervisor.end_never();
         Ok(supervisor)
     }
 

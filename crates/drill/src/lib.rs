@@ -38,7 +38,7 @@ mod timeline;
 pub mod wire;
 
 pub use claim::{ANY_KIND, ClaimRow};
-pub use door::{Agents, CONNECT_WITHIN, drill_socket};
+pub use door::{ANSWER_WITHIN, Agents, CHECK_WITHIN, drill_socket};
 pub use drill::Drill;
 pub use error::DrillError;
 pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::door::{Agents, Door};
+use crate::door::{Agents, Door, EndOfAll};
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
@@ -41,7 +41,7 @@ impl Supervisor {
     /// # Errors
     /// [`DrillError::NoSupervisor`] without its socket.
     pub fn connect(dir: &Path) -> Result<Supervisor, DrillError> {
-        Ok(Supervisor { doors: vec![Door::of_folder(dir)?], looked_for: Duration::ZERO })
+        Supervisor::reach_until(&Supervisors::Folder(dir.to_owned()), EndOfAll::NEVER)
     }
 
     /// Connects to all of them.
@@ -50,17 +50,29 @@ impl Supervisor {
     /// As [`Supervisor::connect`]. Of agents: one is away, lets nobody in with this token, is of another
     /// cluster or has a node that another one has, too.
     pub fn reach(at: &Supervisors) -> Result<Supervisor, DrillError> {
+        Supervisor::reach_until(at, EndOfAll::NEVER)
+    }
+
+    /// The same, of which all ends by then, and what it is asked until [`Supervisor::end_never`], too.
+    pub(crate) fn reach_until(at: &Supervisors, end: EndOfAll) -> Result<Supervisor, DrillError> {
         match at {
-            Supervisors::Folder(dir) => Supervisor::connect(dir),
-            Supervisors::Agents(agents) => Supervisor::of_agents(agents),
+            Supervisors::Folder(dir) => {
+                Ok(Supervisor { doors: vec![Door::of_folder(dir, end)?], looked_for: Duration::ZERO })
+            }
+            Supervisors::Agents(agents) => Supervisor::of_agents(agents, end),
         }
     }
 
-    fn of_agents(agents: &Agents) -> Result<Supervisor, DrillError> {
+    /// From now on each question has its whole time.
+    pub(crate) fn end_never(&mut self) {
+        self.doors.iter_mut().for_each(Door::end_never);
+    }
+
+    fn of_agents(agents: &Agents, end: EndOfAll) -> Result<Supervisor, DrillError> {
         let mut doors: Vec<Door> = Vec::new();
         let mut cluster: Option<(&String, String)> = None;
         for agent in &agents.addresses {
-            let mut door = Door::of_agent(agents, agent)?;
+            let mut door = Door::of_agent(agents, agent, end)?;
             let (_, status) = door.look(DrillRequest::Status)?;
             if let Some(own) = status.cluster {
                 match &cluster {
@@ -274,6 +286,25 @@ mod tests {
         drop(supervisor);
         let asked = second_serves.join().unwrap();
         assert_eq!(asked.last().unwrap(), r#"{"do":"kill","node":5,"down_ms":9}"#);
+    }
+
+    /// Each had its own ten seconds, of which a node that wanted to begin a drill waited for all.
+    #[test]
+    fn reach_of_agents_that_are_slow_or_stand_still_ends_with_the_time_of_all() {
+        let soon = |ms: u64| EndOfAll::after(Duration::from_millis(ms));
+        // They take connections, and answer nobody.
+        let still = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let still = still.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let at = Supervisors::Agents(agents(&[&still[0], &still[1]]));
+        let words = Supervisor::reach_until(&at, soon(500)).err().unwrap().to_string();
+        assert!(words.contains(&still[0]) && words.ends_with("ms"), "{words}");
+        // Each of its answers comes in time.
+        let (slow, _slow) = agent(|asked| {
+            thread::sleep(Duration::from_millis(20));
+            answer(asked, 1, "a", 0)
+        });
+        let at = Supervisors::Agents(agents(&[&slow]));
+        assert!(Supervisor::reach_until(&at, soon(60)).is_err(), "it was asked seven times");
     }
 
     /// It emptied and restarted the first nodes, and was refused at the others.

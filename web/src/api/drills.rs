@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::MemberRow;
-use cell_drill::{CONNECT_WITHIN, DrillError, FaultKind, Supervisors};
+use cell_drill::{DrillError, FaultKind, Supervisors};
 use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -24,20 +24,22 @@ use crate::api::gathered::{Shown, bytes_permitted, fitting, rows_wanted};
 use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
-use crate::drill::{DrillWanted, NotStarted, PREVIEW, RunPlace, RunRow, RunState, parameters};
+use crate::drill::{BEGIN_WITHIN, DrillWanted, NotStarted, PREVIEW, RunPlace, RunRow, RunState, parameters};
 use crate::idempotency::RepeatId;
 use crate::peers::{Gathered, NodePart, others};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
 use crate::tokens;
 
-/// How long another node may take to begin or to halt a drill: it asks coordinator and supervisor.
-const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
 /// How long another node may take to show a run.
 const READ_DEADLINE: Duration = Duration::from_secs(1);
-// One that does not reach an agent says so in time. Else the next node is asked, finds the claim of the same
-// drill, and says that it runs.
-const _: () = assert!(CHANGE_DEADLINE.as_millis() > READ_DEADLINE.as_millis() + CONNECT_WITHIN.as_millis());
+/// How long another node may take to halt a drill.
+const HALT_DEADLINE: Duration = Duration::from_secs(6);
+/// How long another node may take to begin a drill: it asks the others for their agents, begins then or does
+/// not, and asks who has claimed it already; the rest is for the way there and back. Who gave up earlier would
+/// ask the next node for a drill that may begin yet.
+const BEGIN_DEADLINE: Duration =
+    BEGIN_WITHIN.saturating_add(READ_DEADLINE.saturating_mul(2)).saturating_add(Duration::from_secs(1));
 /// What distinguishes requests, from the node that one was sent to, to the node that runs the drill.
 const REPEAT_FIELD: &str = "repeat_id";
 /// Who asks, from the node that was asked to the node that runs the drill.
@@ -299,7 +301,7 @@ pub(crate) async fn post_drill(
     let Some(member) = runner.and_then(|runner| member(&snapshot, runner)) else { return Err(unknown(id)) };
     let path = format!("/api/v1/drills/{id}{HALT}?scope=node");
     let body = Some(serde_json::json!({WHO_FIELD: who}).to_string());
-    let answer = shared.peers.send(&member, Method::POST, &path, body, CHANGE_DEADLINE).await;
+    let answer = shared.peers.send(&member, Method::POST, &path, body, HALT_DEADLINE).await;
     let (status, bytes) = answer.map_err(|why| unreachable(&member, &why))?;
     Ok(relayed(status, bytes, id))
 }
@@ -320,10 +322,15 @@ async fn begin(
     };
     let (runner, lease, trust) = (snapshot.node.0, snapshot.incarnation, shared.store.trust.clone());
     let place = RunPlace { at, runner, lease, coordinator, now_unix_ms, token, trust };
-    let registry = Arc::clone(&shared);
+    let (registry, own) = (Arc::clone(&shared), runner);
     let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
     match started {
-        Ok(Ok((id, runner))) => Ok(accepted(&shared, id, runner)),
+        Ok(Ok((id, runner))) if runner == own => Ok(accepted(&shared, id, runner)),
+        // Another node has claimed it, by the same request. Whether it runs that one knows.
+        Ok(Ok((id, runner))) => match find(&shared, &id, Scope::Cluster).await {
+            Ok(_) => Ok(accepted(&shared, id, runner)),
+            Err(why) => Err(not_known_to_run(&id, runner, &why)),
+        },
         Ok(Err(why)) => Err(not_started(why)),
         Err(_) => Err(Problem::internal()),
     }
@@ -351,7 +358,7 @@ async fn forward(
             continue;
         }
         let path = "/api/v1/drills?scope=node";
-        match shared.peers.send(&member, Method::POST, path, Some(body.clone()), CHANGE_DEADLINE).await {
+        match shared.peers.send(&member, Method::POST, path, Some(body.clone()), BEGIN_DEADLINE).await {
             Ok((status, answer)) if is_of_that_node(status) => refused = Some(relayed(status, answer, "")),
             Ok((status, answer)) => {
                 let started: Option<Value> = serde_json::from_slice(&answer).ok();
@@ -460,8 +467,23 @@ fn unreachable(member: &MemberRow, why: &str) -> Problem {
     Problem::unavailable(detail).next("try again in a second")
 }
 
+/// Another node has claimed a drill that was asked for twice, and does not show it.
+fn not_known_to_run(id: &str, runner: u32, why: &Problem) -> Problem {
+    let detail = format!(
+        "Node {runner} has claimed this drill ({id}), and has not begun it so far as is known: {}",
+        why.detail
+    );
+    Problem::unavailable(detail)
+        .next("ask again in a few seconds, with the same Idempotency-Key: it is not begun twice")
+}
+
 fn not_started(why: NotStarted) -> Problem {
     match why {
+        NotStarted::Late => {
+            let detail = "No drill was started: another one took too long to begin, or the coordinator to \
+                          answer.";
+            Problem::unavailable(detail.to_owned()).next("try again in a second")
+        }
         NotStarted::Busy(row) => {
             let detail = format!(
                 "A drill is under way: {} ({} of node {}), run by node {}.",
@@ -516,8 +538,9 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
 
-    use cell_drill::drill_socket;
+    use cell_cluster::Coordinator as _;
     use cell_drill::wire::{DrillAnswer, NodeView, Refused, Status};
+    use cell_drill::{ClaimRow, drill_socket};
     use serde_json::json;
     use tempfile::TempDir;
 
@@ -816,6 +839,30 @@ mod tests {
             let begin = format!(r#"{{"do":"begin","node":{victim},"claim":{claim}}}"#);
             assert_eq!(lines.iter().filter(|line| **line == begin).count(), 2, "{begin}: {lines:?}");
         }
+    }
+
+    /// Whoever gave up waiting for a node asked the next one: that one found the claim of the first, and said
+    /// that the drill runs. It never did where an agent stood still.
+    #[test]
+    fn drill_that_another_node_has_claimed_and_not_begun_is_not_said_to_run() {
+        let (asked, lines) = channel();
+        let (agents, nth) = ([0, 1, 2].map(|node| agent(node, &asked)), AtomicUsize::new(0));
+        let cluster = TestCluster::start_with(3, &[], |sources| {
+            sources.agent(Some(agents[nth.fetch_add(1, Ordering::Relaxed)].clone()))
+        });
+        whole(&cluster);
+        let link = &cluster.nodes[2].link;
+        let lease = link.grant(600_000).unwrap().lease;
+        let (id, kind) = ("drill-0-7".to_owned(), "kill".to_owned());
+        let claim = ClaimRow { id, runner: 0, kind, node: 1, repeat_id: Some(9), is_kept: false };
+        assert_eq!(claim.take(link, lease).unwrap(), None);
+        let body = json!({"kind": "kill", "node": 1, "confirm": "node-1", REPEAT_FIELD: 9}).to_string();
+        let request = TestRequest::new("POST", "/api/v1/drills?scope=node").json(&body);
+        let answer = cluster.send(2, &request);
+        assert_eq!(answer.problem(), (503, "unavailable"), "{answer:?}");
+        let words = answer.body["detail"].as_str().unwrap();
+        assert!(words.contains("Node 0 has claimed this drill (drill-0-7)"), "{words}");
+        assert_eq!(lines.try_iter().count(), 0, "nothing is asked of an agent");
     }
 
     /// The row of a member names any host. An agent there is told no token without TLS either.

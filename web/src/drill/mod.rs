@@ -6,7 +6,7 @@ mod registry;
 mod run;
 mod wanted;
 
-pub(crate) use registry::{Drills, NotStarted, RunPlace};
+pub(crate) use registry::{BEGIN_WITHIN, Drills, NotStarted, RunPlace};
 #[cfg(test)]
 pub(crate) use run::tests::row as test_row;
 pub(crate) use run::{RunRow, RunSeen, RunState};

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use cell_cluster::{ClusterError, Coordinator};
-use cell_drill::{ANY_KIND, ClaimRow, DrillError, Supervisors};
+use cell_drill::{ANY_KIND, CHECK_WITHIN, ClaimRow, DrillError, Supervisors};
 use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
@@ -23,6 +23,12 @@ const HEAL_PATIENCE: Duration = Duration::from_secs(5);
 const OVER_PATIENCE: Duration = Duration::from_secs(2);
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long the cluster's place for a drill may take to be had: for the end of the last one, and for calls of
+/// a coordinator that is slow.
+const TAKE_PATIENCE: Duration = OVER_PATIENCE.saturating_add(Duration::from_secs(2));
+/// A drill that has not begun in this time does not begin. Who asked another node for it waits for longer
+/// than that, and so knows what became of it.
+pub(crate) const BEGIN_WITHIN: Duration = TAKE_PATIENCE.saturating_add(CHECK_WITHIN);
 
 /// Who halts a drill when its node ends.
 const NODE_ENDS: &str = "the end of the node that ran it";
@@ -54,6 +60,8 @@ pub(crate) enum NotStarted {
     Coordinator(ClusterError),
     /// The cluster cannot be drilled now.
     Drill(DrillError),
+    /// The time was over before it could begin: another one took so long to begin, or the coordinator.
+    Late,
     /// There is no thread.
     Thread(io::Error),
 }
@@ -84,12 +92,24 @@ impl Drills {
     }
 
     /// Begins a drill on a thread of its own, unless the same request has started one before: then that one
-    /// is meant. Its name and the node that runs it. Blocks for calls of coordinator and supervisor.
+    /// is meant. Its name and the node that runs it; of another node it is known alone that it has claimed
+    /// the drill, and not whether it runs. Blocks for calls of coordinator and supervisor, for
+    /// [`BEGIN_WITHIN`] at most.
     pub(crate) fn begin(
         &self,
         place: &RunPlace,
         wanted: DrillWanted,
         repeat_id: Option<u64>,
+    ) -> Result<(String, u32), NotStarted> {
+        self.begin_until(place, wanted, repeat_id, crate::clock::now() + BEGIN_WITHIN)
+    }
+
+    fn begin_until(
+        &self,
+        place: &RunPlace,
+        wanted: DrillWanted,
+        repeat_id: Option<u64>,
+        until: Instant,
     ) -> Result<(String, u32), NotStarted> {
         let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |run: &&Arc<Run>| repeat_id.is_some() && run.repeat_id == repeat_id;
@@ -108,13 +128,16 @@ impl Drills {
                 ..claim
             }));
         }
+        if left(until).is_zero() {
+            return Err(NotStarted::Late);
+        }
         match self.take(place, &claim)? {
             Some(other) if other.is_same(&claim) => return Ok((other.id, other.runner)),
             Some(other) => return Err(NotStarted::Busy(other)),
             None => {}
         }
         let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
-        let started = start(place, Arc::clone(&run), claim.clone());
+        let started = start(place, Arc::clone(&run), claim.clone(), left(until));
         if started.is_err() {
             release_in_background(place, claim);
         }
@@ -177,13 +200,21 @@ impl Drop for Drills {
     }
 }
 
-/// Starts the drill's thread, if the cluster can be drilled now.
-fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
+/// What is left until then.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(crate::clock::now())
+}
+
+/// Starts the drill's thread, if the cluster can be drilled now; it takes no longer than this to say so.
+fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow, within: Duration) -> Result<(), NotStarted> {
+    if within.is_zero() {
+        return Err(NotStarted::Late);
+    }
     let mut drill = run.wanted.drill(place.at.clone());
     drill.claim = claim.number();
     drill.options.token.clone_from(&place.token);
     drill.options.trust.clone_from(&place.trust);
-    let turn = drill.check().map_err(NotStarted::Drill)?;
+    let turn = drill.check(within).map_err(NotStarted::Drill)?;
     let coordinator = place.coordinator.clone();
     let body = move || {
         tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
@@ -289,6 +320,21 @@ mod tests {
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
         let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
         assert!(matches!(&refused, Err(NotStarted::Busy(other)) if *other == row), "{refused:?}");
+    }
+
+    /// It waited for the one before it, and then began, when nobody waited for it any more.
+    #[test]
+    fn begin_that_is_late_does_not_begin_and_claims_nothing() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let begin = |repeat_id| {
+            let now = crate::clock::now();
+            drills.begin_until(&place, wanted(FaultKind::Kill, 1), repeat_id, now)
+        };
+        assert!(matches!(begin(None), Err(NotStarted::Late)));
+        assert_eq!(sim.link().read("web/drill").unwrap(), None);
+        drills.keep(Arc::new(Run::new("drill-2-1".into(), wanted(FaultKind::Kill, 1), Some(9), 2, || 1_000)));
+        assert_eq!(begin(Some(9)).unwrap().0, "drill-2-1", "what runs is told all the same");
     }
 
     #[test]

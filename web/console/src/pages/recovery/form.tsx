@@ -15,6 +15,9 @@ import { setQuery, useParam } from "../../state/url";
 import { ParameterFields, useParameters, type DrillValues } from "./parameters";
 import { isRunning } from "./running";
 
+// longer than a node waits for another one that begins a drill: that one asks coordinator and agents
+const BEGIN_TIMEOUT_MS = 30_000;
+
 export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
   const status = useTopic("status");
   const kind = useParam("kind") ?? drills.kinds[0]?.kind ?? "kill";
@@ -92,7 +95,8 @@ function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
     setProblem(null);
     try {
       const body = { kind: preview.kind, node: preview.node, confirm: typed, preview: preview.revision, ...values };
-      const { document } = await ask<{ operation: string }>("drills", { method: "POST", body, headers: { "idempotency-key": key } });
+      const options = { method: "POST", body, headers: { "idempotency-key": key }, timeoutMs: BEGIN_TIMEOUT_MS };
+      const { document } = await ask<{ operation: string }>("drills", options);
       setQuery({ run: document.operation }, true);
       onBegun();
       onClose();
