@@ -31,10 +31,10 @@ pub struct ClaimRow {
     /// What distinguishes it from other requests, if it may be sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat_id: Option<u64>,
-    /// An agent keeps it, until what the drill has left is taken back: who runs the drill takes it away no
-    /// more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_kept: bool,
+    /// The lease of the agent that keeps it, until what the drill has left is taken back: who runs the drill
+    /// takes it away no more. None: no agent does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<u64>,
 }
 
 impl ClaimRow {
@@ -83,7 +83,8 @@ impl ClaimRow {
     }
 
     /// Has the row, if it is this one, go with an agent's lease from now on, and by nothing else; whether it
-    /// is.
+    /// does. A row that an agent keeps is that agent's: its drill runs, or is taken back, and whoever names it
+    /// does not get it, or would end it. Without its agent it goes by itself.
     ///
     /// # Errors
     /// The coordinator's.
@@ -92,8 +93,11 @@ impl ClaimRow {
         coordinator: &dyn Coordinator,
         lease: Incarnation,
     ) -> Result<bool, ClusterError> {
+        if let Some(keeper) = self.kept_by {
+            return Ok(keeper == lease.0); // the answer to a try before was lost
+        }
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
-        let kept = ClaimRow { is_kept: true, ..self.clone() };
+        let kept = ClaimRow { kept_by: Some(lease.0), ..self.clone() };
         let put = Transaction::new().when(own).put_leased(KEY, kept.text(), lease);
         Ok(matches!(coordinator.transact(put)?, TransactionOutcome::Applied { .. }))
     }
@@ -103,7 +107,7 @@ impl ClaimRow {
     /// # Errors
     /// The coordinator's.
     pub fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
-        if self.is_kept {
+        if self.kept_by.is_some() {
             return Ok(());
         }
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
@@ -159,8 +163,10 @@ mod tests {
         assert!(row("a").keep_under(&link, long).unwrap());
         sim.advance(2_000_000_000);
         let lease = link.grant(1_000).unwrap().lease;
-        let kept = ClaimRow { is_kept: true, ..row("a") };
+        let kept = ClaimRow { kept_by: Some(long.0), ..row("a") };
         assert_eq!(row("b").take(&link, lease).unwrap(), Some(kept.clone()));
+        assert!(!kept.keep_under(&link, lease).unwrap(), "it is the agent's, whoever names it");
+        assert!(kept.keep_under(&link, long).unwrap(), "the agent has it already");
         for runners in [&row("a"), &kept] {
             runners.release(&link);
             let other = row("b").take(&link, lease).unwrap();

@@ -20,7 +20,7 @@ const LEASE_MS: u64 = 20_000;
 /// The lease is renewed so often.
 const RENEWED_EVERY: Duration = Duration::from_secs(5);
 /// A drill that has ended is known to have within such a time; and so long a coordinator may be silent.
-const NOTICED_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const NOTICED_WITHIN: Duration = Duration::from_secs(3);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -95,6 +95,7 @@ impl Keeping {
         let mut now = self.lease.lock();
         if now.is_some() {
             *now = Some(granted);
+            self.row.kept_by = self.row.kept_by.map(|_| granted.0);
             return Ok(());
         }
         drop(now);
@@ -122,7 +123,7 @@ impl ClusterTurn {
     }
 
     /// A drill begins, of this node or of all. Where who runs it has taken the claim of this number before,
-    /// the turn keeps that one.
+    /// the turn keeps that one, unless another agent keeps it already.
     ///
     /// # Errors
     /// Another one runs, or the coordinator does not say whether one does.
@@ -162,7 +163,7 @@ impl ClusterTurn {
 }
 
 /// Has the row of a turn hang on its lease: `own`, or that of the claim by which who runs the drill has taken
-/// it before. `Err` in it: another drill has it.
+/// it before. `Err` in it: another drill has it, or another agent keeps that of this claim.
 fn take_row(
     coordinator: &dyn Coordinator,
     lease: Incarnation,
@@ -171,8 +172,8 @@ fn take_row(
 ) -> Result<Result<ClaimRow, ClaimRow>, ClusterError> {
     let Some(other) = own.take(coordinator, lease)? else { return Ok(Ok(own.clone())) };
     let is_claim = claim.is_some() && other.number() == claim;
-    let is_kept = is_claim && other.keep_under(coordinator, lease)?;
-    Ok(if is_kept { Ok(ClaimRow { is_kept, ..other }) } else { Err(other) })
+    let is_own = is_claim && other.keep_under(coordinator, lease)?;
+    Ok(if is_own { Ok(ClaimRow { kept_by: Some(lease.0), ..other }) } else { Err(other) })
 }
 
 /// Keeps a turn on a thread of its own, until what is returned is dropped.
@@ -253,6 +254,38 @@ mod tests {
         assert_eq!(other.take(None, None), Ok(()));
     }
 
+    /// Whoever named the claim of a drill that ran had its row hang on their own lease: with their connection
+    /// the row went, and a second drill ran beside the first.
+    #[test]
+    fn turn_of_a_claim_that_another_agent_keeps_is_refused_and_ends_nothing() {
+        let link = Sim::new(1).link();
+        let lease = link.grant(1_000_000).unwrap().lease;
+        let (id, kind) = ("drill-2-000000000000002a".to_owned(), "kill".to_owned());
+        let claim = ClaimRow { id, runner: 2, kind, node: 1, ..ClaimRow::default() };
+        assert_eq!(claim.take(&link, lease).unwrap(), None);
+        let mut held = turn(&link, 1, Duration::ZERO);
+        assert_eq!(held.take(Some(1), Some(42)), Ok(()));
+        let mut second = turn(&link, 5, Duration::ZERO);
+        let refused = second.take(Some(1), Some(42)).unwrap_err().what;
+        assert_eq!(refused, "a drill of node 1 is running, begun at node 2");
+        drop(second);
+        assert!(turn(&link, 5, Duration::ZERO).take(None, None).is_err(), "the first one still runs");
+        drop(held);
+        assert_eq!(turn(&link, 5, Duration::ZERO).take(None, None), Ok(()));
+    }
+
+    #[test]
+    fn turn_of_a_claim_whose_answer_is_lost_has_it() {
+        let link = Sim::new(1).link();
+        let lease = link.grant(1_000_000).unwrap().lease;
+        let (id, kind) = ("drill-2-000000000000002a".to_owned(), "kill".to_owned());
+        let claim = ClaimRow { id, runner: 2, kind, node: 1, ..ClaimRow::default() };
+        assert_eq!(claim.take(&link, lease).unwrap(), None);
+        // A lease, its own row in vain, who has it, and that one under its lease.
+        link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
+        assert_eq!(turn(&link, 1, Duration::from_secs(120)).take(Some(1), Some(42)), Ok(()));
+    }
+
     /// A coordinator that was away for long ends no drill: its row is taken again.
     #[test]
     fn turn_whose_lease_has_ended_is_taken_again_until_it_is_over() {
@@ -262,7 +295,8 @@ mod tests {
         let granted = link.grant(LEASE_MS).unwrap().lease;
         let lease = Lease::new(&coordinator, granted);
         let (id, kind) = ("drill-1".to_owned(), ANY_KIND.to_owned());
-        let row = ClaimRow { id, runner: 1, kind, node: 2, ..ClaimRow::default() };
+        let kept_by = Some(granted.0);
+        let row = ClaimRow { id, runner: 1, kind, node: 2, kept_by, ..ClaimRow::default() };
         assert_eq!(row.take(&link, granted).unwrap(), None);
         let mut kept = Keeping { coordinator, lease: lease.now.clone(), row, has_row: true };
         sim.advance(LEASE_MS * 1_100_000);
@@ -270,6 +304,7 @@ mod tests {
         let mut second = turn(&link, 5, Duration::ZERO);
         let refused = second.take(None, None).unwrap_err().what;
         assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
+        assert_eq!(kept.row.kept_by, lease.now.lock().map(|lease| lease.0), "it is not another agent's");
         drop(lease);
         assert!(!kept.go_on());
         assert_eq!(second.take(None, None), Ok(()));

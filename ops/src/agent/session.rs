@@ -5,15 +5,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_cluster::Members;
+use cell_drill::ANSWER_WITHIN;
 use cell_drill::wire::{DrillAnswer, DrillRequest, PartitionWay, Refused};
 
-use super::cluster_turn::ClusterTurn;
+use super::cluster_turn::{ClusterTurn, NOTICED_WITHIN};
 use super::host::AgentHost;
 use crate::dev::drill_listener::{DrillSession, not_done};
 use crate::dev::scale_wire::refuse;
 
-/// So long a coordinator may be silent before a drill that looks is told. A drill waits a little longer.
-const COORDINATOR_PATIENCE: Duration = Duration::from_secs(6);
+/// So long a coordinator may be silent before a drill that looks is told. A drill waits for longer, also where
+/// it has waited for its turn before.
+const COORDINATOR_PATIENCE: Duration =
+    ANSWER_WITHIN.saturating_sub(NOTICED_WITHIN).saturating_sub(Duration::from_secs(1));
 /// So long a drain is tried to be taken back that the coordinator does not let go.
 const HEAL_PATIENCE: Duration = Duration::from_secs(300);
 /// Between two tries.

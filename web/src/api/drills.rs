@@ -854,7 +854,7 @@ mod tests {
         let link = &cluster.nodes[2].link;
         let lease = link.grant(600_000).unwrap().lease;
         let (id, kind) = ("drill-0-7".to_owned(), "kill".to_owned());
-        let claim = ClaimRow { id, runner: 0, kind, node: 1, repeat_id: Some(9), is_kept: false };
+        let claim = ClaimRow { id, runner: 0, kind, node: 1, repeat_id: Some(9), kept_by: None };
         assert_eq!(claim.take(link, lease).unwrap(), None);
         let body = json!({"kind": "kill", "node": 1, "confirm": "node-1", REPEAT_FIELD: 9}).to_string();
         let request = TestRequest::new("POST", "/api/v1/drills?scope=node").json(&body);

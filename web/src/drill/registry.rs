@@ -118,7 +118,7 @@ impl Drills {
         }
         let id = format!("drill-{}-{:016x}", place.runner, RandomState::new().build_hasher().finish());
         let (kind, node) = (wanted.kind.word().to_owned(), wanted.node);
-        let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id, is_kept: false };
+        let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id, kept_by: None };
         if let Some(run) = self.runs().iter().find(|run| !run.state().is_over()) {
             let row = run.row();
             return Err(NotStarted::Busy(ClaimRow {
@@ -361,7 +361,7 @@ mod tests {
             kind: "kill".to_owned(),
             node: 1,
             repeat_id: Some(9),
-            is_kept: false,
+            kept_by: None,
         };
         let coordinator = place.coordinator.clone().unwrap();
         assert_eq!(row("drill-0-7").take(&*coordinator, place.lease).unwrap(), None);
