@@ -5,6 +5,7 @@
 use cell_terms::Incarnation;
 use cell_terms::mutant::{Mutant, planted};
 
+use crate::balance::KEY_DRILL;
 use crate::coordinator::{Coordinator, KEY_FORMAT, parse, text};
 use crate::error::ClusterError;
 use crate::member::{KEY_MEMBERS, member_id};
@@ -20,6 +21,11 @@ const OF_EMPTY: &str = "cluster/";
 /// The secret by which nodes know each other over HTTP. A node makes it when it starts, also one that may not
 /// join then: it says nothing of a cluster's having been there.
 pub const KEY_PEER_SECRET: &str = "web/peer-secret";
+/// The row that `cell doctor` writes and removes. One that was killed in between leaves it: it says nothing of
+/// a cluster, and the next doctor removes it.
+pub const KEY_DOCTOR: &str = "doctor/write";
+/// Rows of tools that are at work, or were killed, and of no cluster.
+const OF_TOOLS: [&str; 2] = [KEY_DOCTOR, KEY_DRILL];
 
 /// The members that live, by the rows, and for how long at most if nobody renews their leases.
 ///
@@ -47,14 +53,16 @@ pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize,
     if found != ROW_FORMAT_VERSION {
         return Err(ClusterError::Format { found, known: ROW_FORMAT_VERSION });
     }
-    let is_of_cluster = |row: &&KeyValue| !row.key.starts_with(OF_EMPTY) && row.key != KEY_PEER_SECRET;
+    let is_of_cluster = |row: &&KeyValue| {
+        !row.key.starts_with(OF_EMPTY) && row.key != KEY_PEER_SECRET && row.key != KEY_DOCTOR
+    };
     if let Some(row) = to.list("")?.entries.iter().find(is_of_cluster) {
         return Err(ClusterError::CopyTargetUsed { key: row.key.clone() });
     }
     apply(to, Transaction::new().put(KEY_FORMAT, UNFINISHED))?;
     let all = from.list("")?;
     // What hangs on a lease goes with it, and is nobody's by now.
-    let is_copied = |row: &&KeyValue| row.key != KEY_FORMAT && row.lease.is_none();
+    let is_copied = |row: &&KeyValue| row.key != KEY_FORMAT && row.lease.is_none() && !is_of_tools(&row.key);
     let rows: Vec<&KeyValue> = all.entries.iter().filter(is_copied).collect();
     let mut left = rows.as_slice();
     while !left.is_empty() {
@@ -64,12 +72,16 @@ pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize,
         left = later;
     }
     refuse_members(from)?;
-    if !from.changes_since(all.revision)?.1.is_empty() {
+    if from.changes_since(all.revision)?.1.iter().any(|change| !is_of_tools(&change.key)) {
         return Err(ClusterError::CopyRefused { why: "rows have changed meanwhile" });
     }
     let unfinished = KeyCondition::Value { key: KEY_FORMAT.to_owned(), value: UNFINISHED.to_owned() };
     apply(to, Transaction::new().when(unfinished).put(KEY_FORMAT, text(&ROW_FORMAT_VERSION)))?;
     Ok(rows.len())
+}
+
+fn is_of_tools(key: &str) -> bool {
+    OF_TOOLS.contains(&key)
 }
 
 fn refuse_members(from: &dyn Coordinator) -> Result<(), ClusterError> {
@@ -142,6 +154,21 @@ mod tests {
         }
         copy_table(&from.link(), &to.link()).unwrap();
         assert_eq!(to.link().read(KEY_PEER_SECRET).unwrap().unwrap().value, "old");
+    }
+
+    /// A doctor that was killed between its write and its removal was in the way of the copy for good. On etcd
+    /// no row says on which lease it hangs, so that the row of a drill would have lasted for ever.
+    #[test]
+    fn copy_table_passes_by_what_a_doctor_or_a_drill_has_left() {
+        let [from, to] = [Sim::new(7), Sim::new(8)];
+        filled(&from);
+        let put = |sim: &Sim, key: &str| {
+            sim.link().transact(Transaction::new().put(key, "")).unwrap();
+        };
+        put(&to, KEY_DOCTOR);
+        OF_TOOLS.iter().for_each(|key| put(&from, key));
+        assert_eq!(copy_table(&from.link(), &to.link()).unwrap(), 301);
+        assert_eq!(to.link().read(KEY_DRILL).unwrap(), None);
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
-pub use copy::{KEY_PEER_SECRET, copy_table, members_alive};
+pub use copy::{KEY_DOCTOR, KEY_PEER_SECRET, copy_table, members_alive};
 pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
 pub use drains::{DrainPlanned, Drains, DrainsSeen};
 pub use error::ClusterError;

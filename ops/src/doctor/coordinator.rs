@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cell_cluster::{
-    COORDINATOR_BYTES_MIN, ClusterError, Coordinator, CoordinatorRefusal, KeyCondition, Transaction,
-    TransactionOutcome,
+    COORDINATOR_BYTES_MIN, ClusterError, Coordinator, CoordinatorRefusal, KEY_DOCTOR, KeyCondition,
+    Transaction, TransactionOutcome,
 };
 use cell_terms::setting::Settings;
-use cell_terms::text::with_causes;
 use rustix::fs::{Access, access, statvfs};
 
 use super::finding::{Finding, milliseconds, percentiles};
+use super::trouble::{DISK_NEXT, Trouble};
 use crate::etcd_settings;
 use crate::output::number::bytes;
 use crate::process_settings::{EMBEDDED, ETCD};
@@ -22,13 +22,13 @@ use crate::provider::Provider;
 const COORDINATOR: &str = "coordinator";
 /// Reads that are counted.
 const CALLS: usize = 50;
-/// A row of the doctor's own, which is not there when it has ended.
-const ROW: &str = "doctor/write";
-const DISK_NEXT: &str =
-    "make room on the disk under the coordinator's table: without it no lease is granted, no pair taken over";
+/// What helps where nobody answers.
+const START: &str = "start it; see coordinator_address, whose the socket is, which token is shown";
+const START_ETCD: &str = "do as it says, start what is silent, or see etcd_endpoints and its certificates";
+/// What helps where reads are answered, and a write is not.
+const SLOW_WRITES: &str = "see what keeps its disk, and a longer coordinator_deadline_ms: it answers reads";
 
 pub(super) fn look(settings: &Settings) -> Finding {
-    const NEXT: &str = "start it; see coordinator_address, whose the socket is, which token is shown";
     let [deadline, lease] =
         ["coordinator_deadline_ms", "lease_ms"].map(|name| Duration::from_millis(settings.integer(name)));
     match settings.text("coordinator_address") {
@@ -36,7 +36,7 @@ pub(super) fn look(settings: &Settings) -> Finding {
         ETCD => match etcd_settings::open_each(settings) {
             Ok(members) => {
                 let members = members.into_iter().map(|(place, member)| {
-                    let answer = read_often(&member);
+                    let answer = read_often(&member, START_ETCD);
                     let write = if answer.is_ok() { try_etcd(&member) } else { Ok(()) };
                     EtcdMember { place, answer, write, cluster: member.cluster_id(), id: member.member_id() }
                 });
@@ -46,7 +46,9 @@ pub(super) fn look(settings: &Settings) -> Finding {
         },
         place => match ask(place, settings, deadline) {
             Ok((reads, write)) => of_write(reads, write, lease),
-            Err(why) => Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), NEXT),
+            Err(Trouble { why, next }) => {
+                Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), next)
+            }
         },
     }
 }
@@ -73,9 +75,10 @@ fn embedded(data: &Path) -> Finding {
 
 /// What reads of the coordinator at a socket, or over TLS, took, and whether it took a write; else why it
 /// cannot be asked.
-fn ask(place: &str, settings: &Settings, deadline: Duration) -> Result<(Reads, Write), String> {
-    let provider = Provider::open(place, settings, deadline).map_err(|failure| failure.what)?;
-    let reads = read_often(&provider)?;
+fn ask(place: &str, settings: &Settings, deadline: Duration) -> Result<(Reads, Write), Trouble> {
+    let provider = Provider::open(place, settings, deadline);
+    let provider = provider.map_err(|failure| Trouble { why: failure.what, next: START })?;
+    let reads = read_often(&provider, START)?;
     Ok((reads, try_write(&provider)))
 }
 
@@ -86,37 +89,40 @@ enum Write {
     /// From its reserve: of others it takes none.
     OnReserve,
     /// Why not.
-    Refused(String),
+    Refused(Trouble),
 }
 
-/// Writes a row, and removes it. A row that is refused because of the disk is tried as a lease would be,
-/// which may have the reserve.
+/// Writes a row, and removes it, also one that a doctor has left that was killed. A row that is refused
+/// because of the disk is tried as a lease would be, which may have the reserve.
 fn try_write(coordinator: &dyn Coordinator) -> Write {
-    let put = Transaction::new().put(ROW, "");
+    let put = Transaction::new().put(KEY_DOCTOR, "");
     let (written, taken) = match coordinator.transact(put.clone().dispensable()) {
         Err(ClusterError::Refused(CoordinatorRefusal::NoRoom)) => {
             (coordinator.transact(put), Write::OnReserve)
         }
         written => (written, Write::Taken),
     };
-    match written.and_then(|_| coordinator.transact(Transaction::new().delete(ROW))) {
+    match written.and_then(|_| coordinator.transact(Transaction::new().delete(KEY_DOCTOR))) {
         Ok(_) => taken,
-        Err(error) => Write::Refused(with_causes(&error)),
+        Err(error) => Write::Refused(Trouble::of(&error, SLOW_WRITES)),
     }
 }
 
 /// Asks etcd for a write that it never does, because its conditions exclude each other. It goes through the
 /// log of all members all the same, and is refused where a write would be: by an alarm, for want of rights.
-fn try_etcd(member: &dyn Coordinator) -> Result<(), String> {
-    let key = || ROW.to_owned();
+fn try_etcd(member: &dyn Coordinator) -> Result<(), Trouble> {
+    let key = || KEY_DOCTOR.to_owned();
     let never = Transaction::new()
         .when(KeyCondition::Absent { key: key() })
         .when(KeyCondition::Revision { key: key(), revision: 1 })
-        .put(ROW, "");
+        .put(KEY_DOCTOR, "");
     match member.transact(never) {
         Ok(TransactionOutcome::Refused { .. }) => Ok(()),
-        Ok(TransactionOutcome::Applied { .. }) => Err("it did what its conditions exclude".to_owned()),
-        Err(error) => Err(with_causes(&error)),
+        Ok(TransactionOutcome::Applied { .. }) => {
+            let (why, next) = ("it did what its conditions exclude", "see etcd_endpoints: that is no etcd");
+            Err(Trouble { why: why.to_owned(), next })
+        }
+        Err(error) => Err(Trouble::of(&error, SLOW_WRITES)),
     }
 }
 
@@ -128,8 +134,8 @@ fn of_write(reads: Reads, write: Write, lease: Duration) -> Finding {
             let seen = format!("{seen}; its disk is full, and it writes what leases need from its reserve");
             Finding::doubtful(COORDINATOR, seen, DISK_NEXT)
         }
-        Write::Refused(why) => {
-            Finding::bad(COORDINATOR, format!("{seen}; it reads, and takes no write: {why}"), DISK_NEXT)
+        Write::Refused(Trouble { why, next }) => {
+            Finding::bad(COORDINATOR, format!("{seen}; it reads, and takes no write: {why}"), next)
         }
     }
 }
@@ -148,12 +154,13 @@ impl Reads {
     }
 }
 
-/// Reads, after one read that connects and logs in and is not counted; else why there is no answer.
-fn read_often(coordinator: &dyn Coordinator) -> Result<Reads, String> {
+/// Reads, after one read that connects and logs in and is not counted; else why there is no answer, which
+/// `unanswered` helps against where nobody is there.
+fn read_often(coordinator: &dyn Coordinator, unanswered: &'static str) -> Result<Reads, Trouble> {
     let mut times = Vec::with_capacity(CALLS);
     for call in 0..=CALLS {
         let before = Instant::now();
-        coordinator.read("cluster/terms").map_err(|error| with_causes(&error))?;
+        coordinator.read("cluster/terms").map_err(|error| Trouble::of(&error, unanswered))?;
         if call > 0 {
             times.push(before.elapsed());
         }
@@ -172,9 +179,9 @@ fn of_reads(seen: String, late: Duration, lease: Duration) -> Finding {
 /// A member of etcd that was asked by itself.
 struct EtcdMember {
     place: String,
-    answer: Result<Reads, String>,
+    answer: Result<Reads, Trouble>,
     /// Whether it takes writes; of one that does not answer nothing is said.
-    write: Result<(), String>,
+    write: Result<(), Trouble>,
     /// Which cluster of etcd it is of; none: it has not said.
     cluster: Option<u64>,
     /// Which member it is; none: it has not said.
@@ -183,11 +190,7 @@ struct EtcdMember {
 
 /// Of the members of etcd. One that answers has most of the others.
 fn of_etcd(members: &[EtcdMember], lease: Duration) -> Finding {
-    const NEXT: &str =
-        "do as it says, start what is silent, or see etcd_endpoints, its certificates, user and password";
     const ONE_CLUSTER: &str = "leave in etcd_endpoints the members of one cluster: no node starts with these";
-    const NO_WRITE: &str = "see \"etcd\" in docs/HANDBOOK.md; out of space: compact, defragment, disarm the \
-                            alarm. No lease is renewed before that, and nodes are silent";
     const ONE_MEMBER: &str =
         "name each member once in etcd_endpoints: there are fewer than it seems, and one is asked again";
     let clusters: BTreeSet<u64> = members.iter().filter_map(|member| member.cluster).collect();
@@ -196,28 +199,29 @@ fn of_etcd(members: &[EtcdMember], lease: Duration) -> Finding {
         let of = of.unwrap_or_default();
         match (answer, write) {
             (Ok(reads), Ok(())) => format!("{place}{of}: {}", reads.words()),
-            (Ok(reads), Err(why)) => format!("{place}{of}: {}, and it takes no write: {why}", reads.words()),
-            (Err(why), _) => format!("{place}{of} does not answer: {why}"),
+            (Ok(reads), Err(trouble)) => {
+                format!("{place}{of}: {}, and it takes no write: {}", reads.words(), trouble.why)
+            }
+            (Err(trouble), _) => format!("{place}{of} does not answer: {}", trouble.why),
         }
     });
     let seen = words.collect::<Vec<_>>().join("; ");
     if clusters.len() > 1 {
         return Finding::bad(COORDINATOR, seen, ONE_CLUSTER);
     }
-    if members.iter().any(|member| member.write.is_err()) {
-        return Finding::bad(COORDINATOR, seen, NO_WRITE);
+    if let Some(refused) = members.iter().find_map(|member| member.write.as_ref().err()) {
+        return Finding::bad(COORDINATOR, seen, refused.next);
     }
     if let Some((one, other)) = named_twice(members) {
         let seen = format!("{one} and {other} are one member; {seen}");
         return Finding::doubtful(COORDINATOR, seen, ONE_MEMBER);
     }
     let answered = members.iter().filter_map(|member| member.answer.as_ref().ok());
-    match answered.map(|reads| reads.late).max() {
-        None => Finding::bad(COORDINATOR, seen, NEXT),
-        Some(_) if members.iter().any(|member| member.answer.is_err()) => {
-            Finding::doubtful(COORDINATOR, seen, NEXT)
-        }
-        Some(late) => of_reads(seen, late, lease),
+    let silent = members.iter().find_map(|member| member.answer.as_ref().err()).map(|trouble| trouble.next);
+    match (answered.map(|reads| reads.late).max(), silent) {
+        (None, next) => Finding::bad(COORDINATOR, seen, next.unwrap_or(START_ETCD)),
+        (Some(_), Some(next)) => Finding::doubtful(COORDINATOR, seen, next),
+        (Some(late), None) => of_reads(seen, late, lease),
     }
 }
 
@@ -234,14 +238,18 @@ fn named_twice(members: &[EtcdMember]) -> Option<(&str, &str)> {
 mod tests {
     use std::sync::Mutex;
 
-    use cell_cluster::{CoordinatorRequest, KeyOperation, Response};
+    use cell_cluster::{CoordinatorRequest, EtcdError, KeyOperation, Response};
 
     use super::*;
     use crate::doctor::Health;
 
+    fn trouble(why: &str, next: &'static str) -> Trouble {
+        Trouble { why: why.to_owned(), next }
+    }
+
     /// A member that has answered so late; none: not at all.
     fn member(late_ms: Option<u64>, cluster: u64) -> EtcdMember {
-        let late = late_ms.map(Duration::from_millis).ok_or_else(|| "refused".to_owned());
+        let late = late_ms.map(Duration::from_millis).ok_or_else(|| trouble("refused", START_ETCD));
         let answer = late.map(|late| Reads { middle: Duration::ZERO, late });
         let place = "http://etcd:2379".to_owned();
         EtcdMember { place, answer, write: Ok(()), cluster: late_ms.map(|_| cluster), id: None }
@@ -277,11 +285,25 @@ mod tests {
     #[test]
     fn etcd_that_takes_no_write_is_bad() {
         let lease = Duration::from_secs(5);
-        let alarmed = || EtcdMember { write: Err("NOSPACE".to_owned()), ..member(Some(1), 7) };
+        let alarm = ClusterError::Refused(CoordinatorRefusal::SpaceAlarm);
+        let alarmed = || EtcdMember { write: Err(Trouble::of(&alarm, SLOW_WRITES)), ..member(Some(1), 7) };
         let found = of_etcd(&[member(Some(1), 7), alarmed()], lease);
         assert_eq!(found.health, Health::Bad);
-        assert!(found.seen.contains("takes no write: NOSPACE"), "{}", found.seen);
+        assert!(found.seen.contains("takes no write: the coordinator refused"), "{}", found.seen);
         assert!(found.next.is_some_and(|next| next.contains("docs/HANDBOOK.md")));
+    }
+
+    /// Space was advised where a right was missing, and a member to be started where a password was wrong.
+    #[test]
+    fn etcd_that_refuses_is_helped_against_by_its_reason() {
+        let lease = Duration::from_secs(5);
+        let right = ClusterError::from(EtcdError::Permission { prefix: "cell/".into() });
+        let forbidden = EtcdMember { write: Err(Trouble::of(&right, SLOW_WRITES)), ..member(Some(1), 7) };
+        assert!(of_etcd(&[forbidden], lease).next.is_some_and(|next| next.contains("readwrite")));
+        let password = ClusterError::from(EtcdError::Credentials);
+        let unknown = || EtcdMember { answer: Err(Trouble::of(&password, START_ETCD)), ..member(None, 7) };
+        let of = of_etcd(&[unknown(), unknown()], lease);
+        assert!(of.next.is_some_and(|next| next.contains("etcd_password_file")), "{of:?}");
     }
 
     #[test]
@@ -330,6 +352,7 @@ mod tests {
         };
         let (none, reserve) = (of(false), of(true));
         assert!(none.health == Health::Bad && none.seen.contains("takes no write"), "{none:?}");
+        assert_eq!(none.next, Some(DISK_NEXT));
         assert!(reserve.health == Health::Doubtful && reserve.seen.contains("reserve"), "{reserve:?}");
     }
 

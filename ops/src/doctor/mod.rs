@@ -9,6 +9,7 @@ mod left_over;
 mod peers;
 mod reach;
 mod root_id;
+mod trouble;
 
 use std::path::Path;
 use std::thread;
