@@ -357,6 +357,17 @@ pub enum CoordinatorRefusal {
     /// The request could not be read.
     #[error("the request could not be read")]
     Unreadable,
+    /// It was asked in another version of its protocol. Run one version of Cell on all hosts.
+    #[error(
+        "it speaks version {known} of its protocol, and was asked in version {asked}: all processes of a \
+         cluster are of one version of Cell"
+    )]
+    Version {
+        /// Of who asks; zero before questions said it.
+        asked: u32,
+        /// Of the coordinator.
+        known: u32,
+    },
     /// The server has as many connections as it takes.
     #[error("the server is busy")]
     Busy,

@@ -492,7 +492,7 @@ pub(crate) mod tests {
         assert!(at_ns + second > before && at_ns < boottime_ns() + second, "{at_ns} {before}");
         drop(door);
         let asked = serves.join().unwrap();
-        assert_eq!(asked[0], r#"{"wire":1,"token":"secret"}"#);
+        assert_eq!(asked[0], r#"{"wire":2,"token":"secret"}"#);
         assert_eq!(asked.last().unwrap(), r#"{"do":"stop","node":4}"#);
     }
 

@@ -14,8 +14,9 @@ pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Longest line of a [`AgentHello`], in bytes.
 pub const HELLO_BYTES_MAX: u64 = 4 << 10;
 
-/// The version of what follows a [`AgentHello`]. Another one is refused.
-pub const AGENT_WIRE: u32 = 1;
+/// The version of a [`AgentHello`] and of what follows. Another one is refused. A change of a line is another
+/// version, and those of one stand in `tests/golden/agent-VERSION.txt`.
+pub const AGENT_WIRE: u32 = 2;
 
 /// The first line to an agent, before any request. It is answered as a request is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -445,6 +446,102 @@ mod tests {
         assert_eq!(short, DrillRequest::Kill { node: 1, down_ms: 0 });
         assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"explode"}"#).is_err());
         assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"slow_disk","node":0}"#).is_err());
+    }
+
+    /// One of each request: a new one does not compile before it stands here.
+    fn requests() -> Vec<DrillRequest> {
+        let way = PartitionWay::In;
+        let all = vec![
+            DrillRequest::Status,
+            DrillRequest::Nodes,
+            DrillRequest::Begin { node: Some(1), claim: Some(5) },
+            DrillRequest::Kill { node: 1, down_ms: 3_000 },
+            DrillRequest::Stop { node: 1 },
+            DrillRequest::Cont { node: 1 },
+            DrillRequest::Restart { node: 1 },
+            DrillRequest::Drain { node: 1, on: true },
+            DrillRequest::Partition { node: 2, on: true, way },
+            DrillRequest::SlowDisk { node: 0, delay_ms: 100 },
+        ];
+        for (at, request) in all.iter().enumerate() {
+            let number = match request {
+                DrillRequest::Status => 0,
+                DrillRequest::Nodes => 1,
+                DrillRequest::Begin { .. } => 2,
+                DrillRequest::Kill { .. } => 3,
+                DrillRequest::Stop { .. } => 4,
+                DrillRequest::Cont { .. } => 5,
+                DrillRequest::Restart { .. } => 6,
+                DrillRequest::Drain { .. } => 7,
+                DrillRequest::Partition { .. } => 8,
+                DrillRequest::SlowDisk { .. } => 9,
+            };
+            assert_eq!(at, number);
+        }
+        all
+    }
+
+    /// An answer that has everything.
+    fn full_answer() -> DrillAnswer {
+        let text = |text: &str| Some(text.to_owned());
+        let node = NodeView {
+            node: 1,
+            pid: Some(2),
+            state: "serving".to_owned(),
+            lives: 1,
+            partitioned: true,
+            partition: Some(PartitionWay::In),
+            disk_delay_ms: 4,
+            why: text("w"),
+            drained_by: text("ann"),
+            drain_stall: text("s"),
+            server: "127.0.0.1:7000".parse().unwrap(),
+            http: "127.0.0.1:7080".parse().unwrap(),
+        };
+        let pair = PairView {
+            pair: 3,
+            node: 1,
+            owner: Some(7),
+            epoch: 2,
+            state: "serving".to_owned(),
+            cut_epoch: Some(1),
+            trouble: text("t"),
+            next: text("n"),
+        };
+        let times = Times { claimed_ms: 1, cut_ms: 2, replayed_ms: 3, replayed_bytes: 4, serving_ms: 5 };
+        let plan = vec![Planned { pair: 3, survivor: Some(7), times }];
+        let status = Status {
+            nodes: vec![node],
+            pairs: vec![pair],
+            leases: vec![7],
+            incidents: vec![Incident { dead: 6, detected_ms: 1, lease_seen_ms: 2, plan }],
+            moving: vec![3],
+            members: vec![MemberView { node: 1, server: "h:1".to_owned() }],
+            drains: vec![DrainView { node: 1, who: "ann".to_owned(), stall: text("s") }],
+            cluster: text("c"),
+            looks_only: true,
+        };
+        let refused = Refused { what: "w".to_owned(), next: "n".to_owned(), is_away: true };
+        DrillAnswer { at_ns: 5, refused: Some(refused), status: Some(status) }
+    }
+
+    /// An agent of before did not know of claims, and said that another drill runs. `CELL_BLESS=1` writes the
+    /// lines of a version that has none yet.
+    #[test]
+    fn lines_of_a_version_are_those_of_its_golden_file() {
+        let hello = AgentHello { wire: AGENT_WIRE, token: "secret".to_owned() };
+        let mut lines = vec![serde_json::to_string(&hello).unwrap()];
+        lines.extend(requests().iter().map(|request| serde_json::to_string(request).unwrap()));
+        lines.push(serde_json::to_string(&full_answer()).unwrap());
+        assert_eq!(serde_json::from_str::<DrillAnswer>(&lines[lines.len() - 1]).unwrap(), full_answer());
+        let path = format!("{}/tests/golden/agent-{AGENT_WIRE}.txt", env!("CARGO_MANIFEST_DIR"));
+        let text = lines.join("\n") + "\n";
+        if std::env::var_os("CELL_BLESS").is_some() {
+            let new = std::fs::File::create_new(&path);
+            let _ = new.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, golden, "other lines are another AGENT_WIRE, and not another golden file");
     }
 
     #[test]

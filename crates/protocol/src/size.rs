@@ -1,10 +1,10 @@
 //! The sizes that the wire itself sets. A server's own limits, sent in its hello, are at most these.
 
 /// The version that this crate speaks.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// The oldest version that this crate still understands.
-pub const PROTOCOL_VERSION_MIN: u16 = 1;
+pub const PROTOCOL_VERSION_MIN: u16 = 2;
 
 /// Longest message, header included: what the fabric delivers in one piece.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

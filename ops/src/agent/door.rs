@@ -170,7 +170,7 @@ mod tests {
         let connect = || TcpStream::connect(address).unwrap();
         let _silent: Vec<_> = (0..CONNECTIONS_MAX + 7).map(|_| connect()).collect();
         let mut drill = connect();
-        drill.write_all(b"{\"wire\":1,\"token\":\"a\"}\n").unwrap();
+        drill.write_all(b"{\"wire\":2,\"token\":\"a\"}\n").unwrap();
         let mut line = String::new();
         BufReader::new(drill).read_line(&mut line).unwrap();
         let answer: DrillAnswer = serde_json::from_str(&line).unwrap();

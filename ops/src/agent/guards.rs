@@ -91,21 +91,21 @@ mod tests {
         let guards = Guards::new(AccessRules::open(file.path().to_str().unwrap()).unwrap(), None);
         for (line, why) in [
             (r#"{"do":"status"}"#, "begins with a hello"),
-            (r#"{"wire":0,"token":"a"}"#, "speaks version 1"),
-            (r#"{"wire":1,"token":""}"#, "wants a token"),
-            (r#"{"wire":1,"token":"c"}"#, "does not know the token"),
-            (r#"{"wire":1,"token":"b"}"#, "the token of screen has not the role admin"),
+            (r#"{"wire":1,"token":"a"}"#, "speaks version 2"),
+            (r#"{"wire":2,"token":""}"#, "wants a token"),
+            (r#"{"wire":2,"token":"c"}"#, "does not know the token"),
+            (r#"{"wire":2,"token":"b"}"#, "the token of screen has not the role admin"),
         ] {
             let refused = admitted(&guards, line).unwrap_err();
             assert!(refused.contains(why), "{line}: {refused}");
         }
-        let credential = admitted(&guards, r#"{"wire":1,"token":"a"}"#).unwrap();
+        let credential = admitted(&guards, r#"{"wire":2,"token":"a"}"#).unwrap();
         assert!(guards.administers(&credential));
         std::fs::write(file.path(), TOKENS.replace("admin root", "viewer root")).unwrap();
         guards.reload();
         assert!(!guards.administers(&credential));
         std::fs::write(file.path(), "nonsense").unwrap();
         guards.reload();
-        assert!(admitted(&guards, r#"{"wire":1,"token":"a"}"#).is_err(), "the tokens stay");
+        assert!(admitted(&guards, r#"{"wire":2,"token":"a"}"#).is_err(), "the tokens stay");
     }
 }

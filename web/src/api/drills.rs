@@ -834,7 +834,7 @@ mod tests {
             assert_eq!(run["report"]["reasons"], json!(["it stops; start it"]));
             let lines: Vec<String> = lines.try_iter().collect();
             let hellos: Vec<&String> = lines.iter().filter(|line| line.contains("wire")).collect();
-            assert_eq!(hellos, [r#"{"wire":1,"token":"secret"}"#; 2]);
+            assert_eq!(hellos, [r#"{"wire":2,"token":"secret"}"#; 2]);
             let claim = u64::from_str_radix(id.rsplit_once('-').unwrap().1, 16).unwrap();
             let begin = format!(r#"{{"do":"begin","node":{victim},"claim":{claim}}}"#);
             assert_eq!(lines.iter().filter(|line| **line == begin).count(), 2, "{begin}: {lines:?}");

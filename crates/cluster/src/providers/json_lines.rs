@@ -1,5 +1,6 @@
 //! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
-//! length. Over a network a hello comes first, and its answer before anything is asked.
+//! length. Over a network a hello comes first, and its answer before anything is asked. Versions do not mix:
+//! hello and questions have theirs, and one of another version is told so, before anything is made of it.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -13,8 +14,9 @@ use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Longest line of who has not been let in yet.
 pub(crate) const HELLO_BYTES_MAX: u64 = 4 << 10;
-/// The version of all that is said over a network.
-pub(crate) const HELLO_VERSION: u32 = 1;
+/// The version of all that is said: of a hello, of questions and of their answers. A change of any of them is
+/// another version, and the lines of one stand in `tests/golden/coordinator-VERSION.txt`.
+pub(crate) const WIRE_VERSION: u32 = 2;
 /// Read at a time; most answers are shorter.
 const PART_BYTES: usize = 4 << 10;
 
@@ -39,6 +41,9 @@ pub(crate) enum Welcome {
 /// A request with its number on the connection.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct NumberedRequest {
+    /// [`WIRE_VERSION`]; zero of who asks without, as was done before.
+    #[serde(default)]
+    pub(crate) version: u32,
     pub(crate) number: u64,
     pub(crate) request: CoordinatorRequest,
 }
@@ -51,6 +56,29 @@ pub(crate) struct NumberedResponse {
     /// The coordinator's clock; none in a refusal, which carries nothing out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock: Option<ClockReading>,
+}
+
+/// What stands in each line that is asked, in every version.
+#[derive(Deserialize)]
+struct AnyVersion {
+    version: u32,
+}
+
+/// Refuses what was asked in another version.
+pub(crate) fn check_version(asked: u32) -> Result<(), CoordinatorRefusal> {
+    if asked == WIRE_VERSION {
+        return Ok(());
+    }
+    Err(CoordinatorRefusal::Version { asked, known: WIRE_VERSION })
+}
+
+/// Why a line is no hello and no question: of another version, which has others, or garbage.
+pub(crate) fn why_unreadable(line: &[u8]) -> CoordinatorRefusal {
+    let version = serde_json::from_slice::<AnyVersion>(line).map(|line| check_version(line.version));
+    match version {
+        Ok(Err(refusal)) => refusal,
+        _ => CoordinatorRefusal::Unreadable,
+    }
 }
 
 /// Reads a line without its end. None: the peer closed the connection between two lines.
@@ -104,7 +132,180 @@ pub(crate) fn read_only_line(from: &mut impl Read, line: &mut Vec<u8>) -> io::Re
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use cell_terms::Incarnation;
+
     use super::*;
+    use crate::request::{
+        Grant, KeyChange, KeyCondition, KeyPage, KeyValue, LivingLease, Quota, Transaction,
+        TransactionOutcome,
+    };
+
+    /// What distinguishes the kinds of requests: a new one does not compile before it has a number.
+    fn request_kind(request: &CoordinatorRequest) -> usize {
+        match request {
+            CoordinatorRequest::Transact(_) => 0,
+            CoordinatorRequest::Read { .. } => 1,
+            CoordinatorRequest::List { .. } => 2,
+            CoordinatorRequest::ChangesSince { .. } => 3,
+            CoordinatorRequest::Grant { .. } => 4,
+            CoordinatorRequest::KeepAlive { .. } => 5,
+            CoordinatorRequest::Remaining { .. } => 6,
+            CoordinatorRequest::End { .. } => 7,
+        }
+    }
+
+    /// The same of answers, and of refusals after them.
+    fn response_kind(response: &Response) -> usize {
+        match response {
+            Response::Transacted(_) => 0,
+            Response::Value(_) => 1,
+            Response::Page(_) => 2,
+            Response::Changes { .. } => 3,
+            Response::Granted(_) => 4,
+            Response::Alive => 5,
+            Response::Remaining(_) => 6,
+            Response::Ended => 7,
+            Response::Refused(refusal) => match refusal {
+                CoordinatorRefusal::LeaseEnded { .. } => 8,
+                CoordinatorRefusal::Compacted { .. } => 9,
+                CoordinatorRefusal::TooLarge { .. } => 10,
+                CoordinatorRefusal::KeyTwice { .. } => 11,
+                CoordinatorRefusal::LeaseTime { .. } => 12,
+                CoordinatorRefusal::Stopped => 13,
+                CoordinatorRefusal::NoRoom => 14,
+                CoordinatorRefusal::SpaceAlarm => 15,
+                CoordinatorRefusal::Quota { .. } => 16,
+                CoordinatorRefusal::LeaseIdsUsedUp => 17,
+                CoordinatorRefusal::Stranger { .. } => 18,
+                CoordinatorRefusal::Token => 19,
+                CoordinatorRefusal::Unreadable => 20,
+                CoordinatorRefusal::Version { .. } => 21,
+                CoordinatorRefusal::Busy => 22,
+            },
+        }
+    }
+
+    fn requests() -> Vec<CoordinatorRequest> {
+        let (lease, key) = (Incarnation(7), || "a".to_owned());
+        let full = Transaction::new()
+            .when(KeyCondition::Absent { key: key() })
+            .when(KeyCondition::Revision { key: key(), revision: 3 })
+            .when(KeyCondition::Value { key: key(), value: "v".to_owned() })
+            .when(KeyCondition::LeaseAlive { lease })
+            .when(KeyCondition::LeaseEnded { lease })
+            .put("a", "v")
+            .put_leased("b", "w", lease)
+            .delete("c")
+            .dispensable();
+        vec![
+            CoordinatorRequest::Transact(full),
+            CoordinatorRequest::Transact(Transaction::new()),
+            CoordinatorRequest::Read { key: key() },
+            CoordinatorRequest::List { prefix: key(), after: Some("b".to_owned()) },
+            CoordinatorRequest::List { prefix: key(), after: None },
+            CoordinatorRequest::ChangesSince { revision: 3 },
+            CoordinatorRequest::Grant { ttl_ms: 1_000 },
+            CoordinatorRequest::KeepAlive { lease },
+            CoordinatorRequest::Remaining { lease },
+            CoordinatorRequest::End { lease },
+        ]
+    }
+
+    fn responses() -> Vec<Response> {
+        let (lease, key) = (Incarnation(7), || "a".to_owned());
+        let plain =
+            KeyValue { key: key(), value: "v".to_owned(), revision_created: 1, revision: 3, lease: None };
+        let leased = KeyValue { lease: Some(lease), ..plain.clone() };
+        let change = KeyChange { revision: 3, key: key(), value: None };
+        let refusals = [
+            CoordinatorRefusal::LeaseEnded { lease: 7 },
+            CoordinatorRefusal::Compacted { oldest: 3 },
+            CoordinatorRefusal::TooLarge { size: 2, limit: 1 },
+            CoordinatorRefusal::KeyTwice { operation: 1 },
+            CoordinatorRefusal::LeaseTime { ttl_ms: 1 },
+            CoordinatorRefusal::Stopped,
+            CoordinatorRefusal::NoRoom,
+            CoordinatorRefusal::SpaceAlarm,
+            CoordinatorRefusal::Quota { what: Quota::LeasesOfOne, limit: 16 },
+            CoordinatorRefusal::LeaseIdsUsedUp,
+            CoordinatorRefusal::Stranger { user: 1, own: 2 },
+            CoordinatorRefusal::Token,
+            CoordinatorRefusal::Unreadable,
+            CoordinatorRefusal::Version { asked: 1, known: 2 },
+            CoordinatorRefusal::Busy,
+        ];
+        let mut responses = vec![
+            Response::Transacted(TransactionOutcome::Applied { revision: 3 }),
+            Response::Transacted(TransactionOutcome::Refused { condition: 1 }),
+            Response::Value(None),
+            Response::Value(Some(leased)),
+            Response::Page(KeyPage { revision: 3, entries: vec![plain], more: true }),
+            Response::Changes { revision: 3, changes: vec![change] },
+            Response::Granted(Grant { lease, ttl_ms: 1_000 }),
+            Response::Alive,
+            Response::Remaining(None),
+            Response::Remaining(Some(LivingLease { remaining_ns: 5, renewals: 2 })),
+            Response::Ended,
+        ];
+        responses.extend(refusals.map(Response::Refused));
+        responses
+    }
+
+    /// One of each message, a line each.
+    fn messages() -> Vec<String> {
+        let hello = Hello { version: WIRE_VERSION, token: "secret".to_owned() };
+        let mut lines = vec![serde_json::to_string(&hello).unwrap()];
+        let welcomes = [Welcome::Welcome, Welcome::Refused(CoordinatorRefusal::Token)];
+        lines.extend(welcomes.iter().map(|welcome| serde_json::to_string(welcome).unwrap()));
+        for request in requests() {
+            let question = NumberedRequest { version: WIRE_VERSION, number: 1, request: request.clone() };
+            let line = serde_json::to_string(&question).unwrap();
+            assert_eq!(serde_json::from_str::<NumberedRequest>(&line).unwrap().request, request);
+            lines.push(line);
+        }
+        for response in responses() {
+            let answer = NumberedResponse { number: 1, response: response.clone(), clock: None };
+            let line = serde_json::to_string(&answer).unwrap();
+            assert_eq!(serde_json::from_str::<NumberedResponse>(&line).unwrap().response, response);
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// What a coordinator answers of how long a lease lasts was another message once, and of the same
+    /// version: whoever was of before that read nothing that was meant. `CELL_BLESS=1` writes the lines of a
+    /// version that has none yet.
+    #[test]
+    fn messages_of_a_version_are_those_of_its_golden_file() {
+        let requests: BTreeSet<usize> = requests().iter().map(request_kind).collect();
+        let responses: BTreeSet<usize> = responses().iter().map(response_kind).collect();
+        assert!(requests.into_iter().eq(0..8) && responses.into_iter().eq(0..23), "one of each");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+        let path = format!("{folder}/coordinator-{WIRE_VERSION}.txt");
+        let text = messages().join("\n") + "\n";
+        if std::env::var_os("CELL_BLESS").is_some() {
+            let _ = fs::File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        }
+        let golden = fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, golden, "other lines are another WIRE_VERSION, and not another golden file");
+    }
+
+    /// It was told that its request could not be read, or was answered and could not read that.
+    #[test]
+    fn lines_of_another_version_are_told_so_also_where_they_cannot_be_read() {
+        let of_before = CoordinatorRefusal::Version { asked: 1, known: WIRE_VERSION };
+        assert_eq!(check_version(WIRE_VERSION), Ok(()));
+        assert_eq!(check_version(1), Err(of_before));
+        for unknown in [r#"{"version":1,"ask":"a"}"#, r#"{"version":1,"number":1,"request":{"join":{}}}"#] {
+            assert_eq!(why_unreadable(unknown.as_bytes()), of_before, "{unknown}");
+        }
+        for garbage in ["{}", "[[", r#"{"version":2,"number":1,"request":{"join":{}}}"#] {
+            assert_eq!(why_unreadable(garbage.as_bytes()), CoordinatorRefusal::Unreadable, "{garbage}");
+        }
+    }
 
     #[test]
     fn answer_with_or_without_a_clock_is_read_by_either() {
@@ -120,8 +321,8 @@ mod tests {
 
     #[test]
     fn hello_and_its_answer_are_lines_of_this_form() {
-        let hello = Hello { version: HELLO_VERSION, token: "secret".to_owned() };
-        assert_eq!(serde_json::to_string(&hello).unwrap(), r#"{"version":1,"token":"secret"}"#);
+        let hello = Hello { version: WIRE_VERSION, token: "secret".to_owned() };
+        assert_eq!(serde_json::to_string(&hello).unwrap(), r#"{"version":2,"token":"secret"}"#);
         let refused = Welcome::Refused(CoordinatorRefusal::Token);
         for (welcome, text) in [(Welcome::Welcome, r#""welcome""#), (refused, r#"{"refused":"token"}"#)] {
             assert_eq!(serde_json::to_string(&welcome).unwrap(), text);

@@ -13,7 +13,9 @@ use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::local_socket;
-use crate::providers::json_lines::{NumberedRequest, NumberedResponse, read_only_line, write_line};
+use crate::providers::json_lines::{
+    NumberedRequest, NumberedResponse, WIRE_VERSION, read_only_line, write_line,
+};
 use crate::providers::timed_socket::{Limit, TimedSocket, left};
 use crate::providers::tls_way::{NoWay, TlsAddress, TlsCredentials, TlsPipe, TlsWay};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
@@ -234,7 +236,8 @@ impl Connection {
         let unsent = |source| Failure { sent: false, source };
         let sent = |source| Failure { sent: true, source };
         self.number += 1;
-        let question = NumberedRequest { number: self.number, request: request.clone() };
+        let (version, request) = (WIRE_VERSION, request.clone());
+        let question = NumberedRequest { version, number: self.number, request };
         left(until_ns).map_err(unsent)?;
         self.pipe.end_at(until_ns);
         write_line(&mut self.pipe, &mut self.line, &question).map_err(sent)?;
@@ -247,6 +250,7 @@ impl Connection {
             response if answer.number == self.number => Ok((response, answer.clock)),
             Response::Refused(
                 refusal @ (CoordinatorRefusal::Unreadable
+                | CoordinatorRefusal::Version { .. }
                 | CoordinatorRefusal::Stranger { .. }
                 | CoordinatorRefusal::Token),
             ) => Ok((Response::Refused(refusal), None)),

@@ -10,7 +10,9 @@ use cell_terms::Incarnation;
 use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
-use crate::providers::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
+use crate::providers::json_lines::{
+    NumberedRequest, NumberedResponse, check_version, read_line, why_unreadable, write_line,
+};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Quota, Response};
 
 /// Most connections at a time: some for each of 1,024 nodes, and for commands. Further ones get the answer
@@ -61,10 +63,10 @@ impl Serving {
         let (mut line, mut written) = (Vec::new(), Vec::new());
         while !self.is_stopping() && read_line(&mut reader, &mut line)?.is_some() {
             let mut counts = None;
-            let answer = match (refused(), serde_json::from_slice::<NumberedRequest>(&line)) {
-                // Refused only once it has asked: who writes into a closed socket does not come to read why.
-                (Some(why), _) => refusal(why),
-                (None, Ok(question)) => {
+            // Refused only once it has asked: who writes into a closed socket does not come to read why.
+            let answer = match refused().map_or_else(|| question(&line), Err) {
+                Err(why) => refusal(why),
+                Ok(question) => {
                     let response = leases.carry_out(self, &question.request);
                     counts = renewed_by(&question.request, &response);
                     // Read before the answer goes out, so that it lies between question and answer.
@@ -72,7 +74,6 @@ impl Serving {
                     let clock = self.coordinator.clock_ns().map(reading);
                     NumberedResponse { number: question.number, response, clock }
                 }
-                (None, Err(_)) => refusal(CoordinatorRefusal::Unreadable),
             };
             let goes_on = answer.number != 0;
             write_line(reader.get_mut(), &mut written, &answer)?;
@@ -86,6 +87,13 @@ impl Serving {
         }
         Ok(())
     }
+}
+
+/// The question that a line is.
+fn question(line: &[u8]) -> Result<NumberedRequest, CoordinatorRefusal> {
+    let question: NumberedRequest = serde_json::from_slice(line).map_err(|_| why_unreadable(line))?;
+    check_version(question.version)?;
+    Ok(question)
 }
 
 /// The lease that counts from now on.

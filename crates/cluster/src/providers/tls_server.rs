@@ -19,7 +19,7 @@ use crate::clock::boottime_ns;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::providers::json_lines::{
-    HELLO_BYTES_MAX, HELLO_VERSION, Hello, Welcome, read_line_within, write_line,
+    HELLO_BYTES_MAX, Hello, Welcome, check_version, read_line_within, why_unreadable, write_line,
 };
 use crate::providers::serving::{CONNECTIONS_MAX, IDLE, Serving, WRITE};
 use crate::providers::strangers::{Place, Strangers};
@@ -196,10 +196,8 @@ impl Drop for Guest {
 impl Door {
     /// Who said this first, if they are let in.
     fn judge(self: &Arc<Self>, line: &[u8]) -> Result<Guest, CoordinatorRefusal> {
-        let hello = serde_json::from_slice::<Hello>(line).map_err(|_| CoordinatorRefusal::Unreadable)?;
-        if hello.version != HELLO_VERSION {
-            return Err(CoordinatorRefusal::Unreadable);
-        }
+        let hello = serde_json::from_slice::<Hello>(line).map_err(|_| why_unreadable(line))?;
+        check_version(hello.version)?;
         if !self.passes(&hello.token) {
             return Err(CoordinatorRefusal::Token);
         }

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::providers::NAME_BELIEVED_FOR;
-use crate::providers::json_lines::{HELLO_VERSION, Hello, Welcome, read_only_line, write_line};
+use crate::providers::json_lines::{Hello, WIRE_VERSION, Welcome, read_only_line, write_line};
 use crate::providers::timed_socket::{Limit, TimedSocket, left};
 use crate::request::CoordinatorRefusal;
 
@@ -139,7 +139,7 @@ impl TlsWay {
         let socket = TimedSocket::new(Arc::new(stream), Limit::Until(until_ns));
         let mut pipe = StreamOwned::new(connection, socket);
         let mut line = Vec::new();
-        write_line(&mut pipe, &mut line, &Hello { version: HELLO_VERSION, token })?;
+        write_line(&mut pipe, &mut line, &Hello { version: WIRE_VERSION, token })?;
         pipe.flush()?;
         read_only_line(&mut pipe, &mut line)?;
         match serde_json::from_slice::<Welcome>(&line).map_err(io::Error::from)? {
