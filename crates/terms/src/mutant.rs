@@ -333,6 +333,8 @@ mutants! {
     HolderRushedAfterGap: "holder-rushed-after-gap",
     /// It goes on counting after a gap that was longer than the lease.
     LongOutageCountedOver: "long-outage-counted-over",
+    /// Gaps that come again and again keep a lease for ever that nobody renews. A test there catches it.
+    GapsKeepLeases: "gaps-keep-leases",
     /// A transaction is asked for again though etcd may have carried it out. A test of
     /// `crates/cluster/src/providers/etcd/route.rs` catches it.
     UnknownAskedAgain: "unknown-asked-again",

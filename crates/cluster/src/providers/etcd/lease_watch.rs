@@ -18,7 +18,9 @@
 //! back one by one. Otherwise such a gap counts: a node that dies beside an election of etcd, or on a disk
 //! that keeps etcd waiting, is to keep its pairs for no longer than its lease. By (1) to (4) that is safe.
 //! A time in which the observer's own process stood still is such a gap, too: others may have stood still
-//! with it, on one machine. Where etcd answers reads and lets nobody write, for want of space, each refusal
+//! with it, on one machine. Gaps that come again and again put an end off twice its length at most, in which
+//! no gap counts for more than a fifth: after ten answers nobody has renewed it who could have, as an observer
+//! has asked. Otherwise an etcd that stalls all the time would keep a dead node's pairs for ever. Where etcd answers reads and lets nobody write, for want of space, each refusal
 //! of a renewal of its own, or of an end, has it begin anew: when there is room again, nodes have most of a
 //! lease to renew theirs.
 
@@ -33,6 +35,9 @@ use crate::providers::etcd::lease_row::SeenLease;
 const GAP_PARTS: u64 = 5;
 /// So many of those parts are left to a holder after a gap.
 const LEFT_AFTER_GAP: u64 = 2;
+/// A lease that was seen unchanged for so many lengths is over, whatever gaps there were; of a gap one of
+/// those parts counts.
+const LENGTHS_COUNTED_MAX: u64 = 2;
 /// Leases are looked at so often in the time of the shortest one.
 const LOOKS_PER_LEASE: u64 = 10;
 /// After a look without an answer the next one comes so many times sooner: one alone, which takes a deadline,
@@ -46,12 +51,42 @@ const LOOK_EVERY_NS: std::ops::RangeInclusive<u64> = 10_000_000..=1_000_000_000;
 struct Sighting {
     lease: SeenLease,
     /// When it was first answered that the row is as it is.
+    first_ns: u64,
+    /// From when on it counts: from then, or later because of gaps.
     since_ns: u64,
     /// When it was last answered so.
     last_ns: u64,
+    /// The time from the first to the last one, of a gap a part alone.
+    counted_ns: u64,
 }
 
 impl Sighting {
+    fn first(lease: SeenLease, answered_ns: u64) -> Sighting {
+        let [first_ns, since_ns, last_ns] = [answered_ns; 3];
+        Sighting { lease, first_ns, since_ns, last_ns, counted_ns: 0 }
+    }
+
+    /// It was found so again.
+    fn again(self, answered_ns: u64) -> Sighting {
+        let step_ns = answered_ns.saturating_sub(self.last_ns).min(self.lease.ttl_ns() / GAP_PARTS);
+        Sighting {
+            since_ns: self.counts_from_ns(answered_ns),
+            last_ns: answered_ns,
+            counted_ns: self.counted_ns.saturating_add(step_ns),
+            ..self
+        }
+    }
+
+    /// Whether it is over, as was found by a question that was asked then. It never is before its whole length
+    /// since the first answer.
+    fn is_over(&self, asked_ns: u64) -> bool {
+        let ttl_ns = self.lease.ttl_ns();
+        let has_lasted = |from_ns: u64| asked_ns >= from_ns.saturating_add(ttl_ns);
+        let is_counted =
+            self.counted_ns >= ttl_ns.saturating_mul(LENGTHS_COUNTED_MAX) && !planted(Mutant::GapsKeepLeases);
+        has_lasted(self.since_ns) || (is_counted && has_lasted(self.first_ns))
+    }
+
     /// From when on the lease counts that was found so again: later than before if a gap without an answer
     /// would leave too little.
     fn counts_from_ns(&self, answered_ns: u64) -> u64 {
@@ -87,11 +122,12 @@ impl LeaseWatch {
         let mut over = Vec::new();
         for lease in leases {
             let known = before.get(&lease.lease).filter(|known| known.lease.revision == lease.revision);
-            let since_ns = known.map_or(answered_ns, |known| known.counts_from_ns(answered_ns));
-            if asked_ns >= since_ns.saturating_add(lease.ttl_ns()) {
+            let first = || Sighting::first(*lease, answered_ns);
+            let seen = known.map_or_else(first, |known| known.again(answered_ns));
+            if seen.is_over(asked_ns) {
                 over.push(*lease);
             }
-            self.seen.insert(lease.lease, Sighting { lease: *lease, since_ns, last_ns: answered_ns });
+            self.seen.insert(lease.lease, seen);
         }
         over
     }
@@ -132,10 +168,10 @@ mod tests {
     }
 
     /// When a lease is found to be over that is looked at from 1 s on each 500 ms, each look taking 100 ms,
-    /// as `revision` says of that time; none: not within a minute.
+    /// as `revision` says of that time; none: not within two minutes.
     fn over_at_ms(revision: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut watch = LeaseWatch::default();
-        (1_000..60_000).step_by(500).find(|at| {
+        (1_000..120_000).step_by(500).find(|at| {
             // None: the look had no answer.
             let Some(revision) = revision(*at) else { return false };
             !watch.observe(at * MS, (at + 100) * MS, &[lease(revision)]).is_empty()
@@ -175,6 +211,20 @@ mod tests {
         assert_eq!(over_after_gap(5_500..7_500), Some(10_000), "1 s was left; answered again at 7.6 s");
         assert_eq!(over_after_gap(3_000..7_000), Some(9_500), "less than a lease");
         assert_eq!(over_after_gap(3_000..8_000), Some(13_500), "more than a lease");
+    }
+
+    /// When a lease is over that nobody renews, where a look in so many milliseconds has an answer.
+    fn over_where_answers_come_each(ms: u64) -> Option<u64> {
+        over_at_ms(move |at| (at % ms < 500).then_some(1))
+    }
+
+    /// Each gap left two renewals' time, or began anew: a dead node kept its lease for ever.
+    #[test]
+    fn observe_through_gaps_without_end_ends_after_ten_answers() {
+        assert_eq!(over_where_answers_come_each(2_000), Some(22_000), "the first one was at 2 s");
+        assert_eq!(over_where_answers_come_each(6_000), Some(66_000), "each gap is longer than the lease");
+        let renewed = over_at_ms(|at| (at % 2_000 < 500).then_some(at / 8_000));
+        assert_eq!(renewed, None, "each fourth answer has another renewal");
     }
 
     /// It takes the 300 ms of a call's deadline.
@@ -221,6 +271,19 @@ mod tests {
             plant(None);
             assert!(caught);
             println!("mutant {} caught by cell-cluster's watch of leases", Mutant::OutageEndsLeases.name());
+        });
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_gaps_keep_leases_is_caught() {
+        use cell_terms::mutant::{in_own_process, plant};
+        in_own_process(|| {
+            plant(Some(Mutant::GapsKeepLeases));
+            let kept = over_where_answers_come_each(2_000);
+            plant(None);
+            assert_eq!(kept, None);
+            println!("mutant {} caught by cell-cluster's watch of leases", Mutant::GapsKeepLeases.name());
         });
     }
 
