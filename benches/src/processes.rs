@@ -199,7 +199,7 @@ impl Machine {
         let operations = done? as f64;
         let processor = Duration::from_nanos(after?.since_ns(before));
         if processor.is_zero() {
-            return Err(untold("no processor time of the servers"));
+            return Err(not_measured("no processor time of the servers"));
         }
         Ok(Turn { operations, processor, wall })
     }
@@ -209,7 +209,7 @@ impl Machine {
         let first = Pid::from_child(&self.child);
         let nodes = children(first);
         if nodes.len() < self.nodes {
-            return Err(untold(&format!("of {} of {} node processes alone", nodes.len(), self.nodes)));
+            return Err(not_measured(&format!("of {} of {} node processes alone", nodes.len(), self.nodes)));
         }
         let all = std::iter::once(first).chain(nodes);
         Ok(all.map(Used::of).sum())
@@ -217,7 +217,7 @@ impl Machine {
 }
 
 /// Without the servers' processor time there is nothing to compare.
-fn untold(what: &str) -> BenchError {
+fn not_measured(what: &str) -> BenchError {
     BenchError::Io(std::io::Error::other(format!("the kernel tells {what}")))
 }
 

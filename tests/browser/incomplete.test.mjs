@@ -113,7 +113,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
 
   test("ranges_of_a_node_that_does_not_answer_are_hatched", async (t) => {
     const { page } = await opened(t, "tree", { scenario: "missing" });
-    await page.locator(".meganode.is-untold").first().waitFor();
+    await page.locator(".meganode.is-unreported").first().waitFor();
     await page.getByText("now, of what is told").first().waitFor();
     sound(page);
   });

@@ -359,7 +359,7 @@ fn half_known(history: &History, rules: &BalanceRules, member: &MemberFigures) -
     if !member.can_give() {
         return Some(HalfKnown::State(member.state));
     }
-    let Some(told_ms_ago) = member.told_ms_ago else { return Some(HalfKnown::Untold) };
+    let Some(told_ms_ago) = member.told_ms_ago else { return Some(HalfKnown::Unreported) };
     if told_ms_ago > rules.window_ms {
         return Some(HalfKnown::Old { told_ms_ago });
     }

@@ -42,7 +42,7 @@ pub enum DrainRefusal {
         state: MemberState,
     },
     /// The node has not told what a pair of it takes.
-    Untold {
+    Unreported {
         /// Which.
         node: NodeId,
     },
@@ -89,7 +89,7 @@ impl fmt::Display for DrainRefusal {
             DrainRefusal::Owner { node, state } => {
                 write!(f, "{node} {state}, and its pairs can only be moved while it serves them")
             }
-            DrainRefusal::Untold { node } => {
+            DrainRefusal::Unreported { node } => {
                 write!(f, "{node} has not told yet what its pairs take: try again in a moment")
             }
             DrainRefusal::Held { pair, node, why } => write!(f, "{pair} cannot leave {node}: {why}"),
@@ -214,7 +214,7 @@ impl Emptying<'_> {
                 if !member.can_give() {
                     blocked.push((node, held.pair, PairObstacle::Owner { node, state }));
                 } else if held.load.is_none() {
-                    blocked.push((node, held.pair, PairObstacle::Untold { node }));
+                    blocked.push((node, held.pair, PairObstacle::Unreported { node }));
                 }
             }
         }
@@ -268,7 +268,7 @@ impl Emptying<'_> {
                 return Err(DrainRefusal::Owner { node, state });
             }
             if member.pairs.iter().any(|held| held.load.is_none()) {
-                return Err(DrainRefusal::Untold { node });
+                return Err(DrainRefusal::Unreported { node });
             }
             let holds = member.pairs.iter().filter_map(|held| Some((held.pair, held.hold?)));
             if let Some((pair, why)) = holds.filter(|(_, hold)| !hold.passes()).min_by_key(|(pair, _)| *pair)

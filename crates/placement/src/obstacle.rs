@@ -31,7 +31,7 @@ pub enum PairObstacle {
         state: MemberState,
     },
     /// Its owner has not told what it takes, or not lately.
-    Untold {
+    Unreported {
         /// The owner.
         node: NodeId,
     },
@@ -70,7 +70,7 @@ pub struct NoTarget {
     /// Those that do not serve.
     pub not_serving: u32,
     /// Those that have told no figures lately.
-    pub untold: u32,
+    pub unreported: u32,
     /// Those that hold as many pairs as they may.
     pub full: u32,
     /// Those that lack memory for it.
@@ -131,7 +131,7 @@ impl fmt::Display for PairObstacle {
             PairObstacle::OtherMove { pair } => write!(f, "{pair} is being moved, and one moves at a time"),
             PairObstacle::Held(hold) => write!(f, "{hold}"),
             PairObstacle::Owner { node, state } => write!(f, "its owner, {node}, {state}"),
-            PairObstacle::Untold { node } => write!(f, "its owner, {node}, has not told what it takes"),
+            PairObstacle::Unreported { node } => write!(f, "its owner, {node}, has not told what it takes"),
             PairObstacle::Rests { cause, left_ms } => {
                 let by = match cause {
                     MoveCause::Operator => "an operator moved it, and it",
@@ -170,7 +170,7 @@ impl fmt::Display for NoTarget {
         let parts = [
             of(self.draining, "drains itself", "drain themselves"),
             of(self.not_serving, "does not serve", "do not serve"),
-            of(self.untold, "has told nothing lately", "have told nothing lately"),
+            of(self.unreported, "has told nothing lately", "have told nothing lately"),
             of(self.full, "holds as many pairs as it may", "hold as many pairs as they may"),
             memory,
             failed,

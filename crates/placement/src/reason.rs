@@ -177,7 +177,7 @@ pub enum HalfKnown {
     /// It does not serve.
     State(MemberState),
     /// It has told no figures.
-    Untold,
+    Unreported,
     /// What it told is older than a window.
     Old {
         /// So old.
@@ -322,7 +322,7 @@ impl fmt::Display for HalfKnown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HalfKnown::State(state) => write!(f, "{state}"),
-            HalfKnown::Untold => f.write_str("has told no figures"),
+            HalfKnown::Unreported => f.write_str("has told no figures"),
             HalfKnown::Old { told_ms_ago } => write!(f, "told its figures {} ago", seconds(*told_ms_ago)),
             HalfKnown::Began { left_ms } => {
                 write!(f, "began to serve a moment ago, and its figures count in {}", seconds(*left_ms))

@@ -187,7 +187,7 @@ impl Search<'_> {
         if let Some(hold) = held.hold {
             return Err(PairObstacle::Held(hold));
         }
-        let load = known_load(held, self.history, self.rules).ok_or(PairObstacle::Untold { node })?;
+        let load = known_load(held, self.history, self.rules).ok_or(PairObstacle::Unreported { node })?;
         let left_ms = self.rules.pair_rest_ms.saturating_sub(held.held_ms);
         // Moved straight back, it would not be where an operator wants it.
         if let Arrival::Moved(cause @ (MoveCause::Balance | MoveCause::Operator)) = held.arrival

@@ -78,7 +78,7 @@ pub(crate) fn no_target(
         } else if member.state != MemberState::Serving {
             why.not_serving += 1;
         } else if !member.told_within(rules.window_ms) {
-            why.untold += 1;
+            why.unreported += 1;
         } else if pairs_left(member) == 0 {
             why.full += 1;
         } else if member.memory_left_bytes < needs_bytes {

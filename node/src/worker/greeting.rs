@@ -22,12 +22,8 @@ enum LookedAt {
 }
 
 impl Worker {
-    /// A client connected, of whom the fabric says who it is.
-    pub fn accepted_from(&mut self, connection: ConnectionId, peer: PeerAddress) {
-        self.accepted_showing(connection, peer, &[]);
-    }
-
-    /// The same, and it showed a token when the connection was made; an empty one is none.
+    /// A client connected, of whom the fabric says who it is, and which token it showed when the connection
+    /// was made; an empty one is none.
     pub fn accepted_showing(&mut self, connection: ConnectionId, peer: PeerAddress, token: &[u8]) {
         let (peer, shown) = (Some(peer), token.into());
         self.connections.insert(connection, Connection { peer, shown, ..Connection::default() });

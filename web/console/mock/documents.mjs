@@ -220,14 +220,14 @@ function grouped(list, isZoomed) {
 }
 
 /** A range whose owner does not answer, or that nobody owns: nothing is known of what is in it. */
-const untold = (one, high, owner) => ({
+const unreported = (one, high, owner) => ({
   low: key(one.low), high, meganodes: 0, entries: 0, bytes: 0, tree_nodes: 0, tree_nodes_all: 0, fill: 0, height: 0, node: owner, pair: one.pair,
   state: owner === null ? "unserved" : "not told", writes_per_second: null, reads_per_second: null, id: null,
 });
 
 function bucket(world, one, high, index, now) {
   const silent = world.ownerOf(one.pair);
-  if (silent === null || !present(world).includes(silent)) return untold(one, high, silent);
+  if (silent === null || !present(world).includes(silent)) return unreported(one, high, silent);
   const entries = world.isEmpty ? 0 : one.entries;
   const fill = Math.min(0.98, 0.08 + entries / 14_000);
   const owner = world.ownerOf(one.pair);

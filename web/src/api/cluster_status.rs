@@ -509,9 +509,9 @@ mod tests {
         assert_eq!(second["faults_survivable"]["nodes"], 0);
         // Of a node that does not answer nothing is known: that is said, and is no alarm by itself.
         let away = MissingPeer { node: 4, address: String::new(), why: "no answer within 200 ms".into() };
-        let untold = body(vec![row(3, &[1])], &[away], 14_000);
-        assert_eq!((&untold["pairs"]["served"], &untold["pairs"]["missing"]), (&1.into(), &1.into()));
-        assert_eq!(untold["verdict"]["level"], "warning");
+        let unreported = body(vec![row(3, &[1])], &[away], 14_000);
+        assert_eq!((&unreported["pairs"]["served"], &unreported["pairs"]["missing"]), (&1.into(), &1.into()));
+        assert_eq!(unreported["verdict"]["level"], "warning");
         let back = body(vec![row(3, &[1]), row(4, &[2])], &[], 15_000);
         assert_eq!((&back["pairs"]["served"], &back["pairs"]["missing"]), (&2.into(), &0.into()));
     }

@@ -520,7 +520,7 @@ fn problem(refused: Refused) -> Problem {
         }
         Refused::Plan(refusal) => {
             let next = match refusal {
-                DrainRefusal::Untold { .. } => "try again in a moment",
+                DrainRefusal::Unreported { .. } => "try again in a moment",
                 DrainRefusal::NoRoom { .. } => {
                     "add a node, or give the others more memory (memory_limit_bytes)"
                 }

@@ -25,7 +25,7 @@ const NEXT_SILENT: &str =
 const NEXT_MISSING: &str =
     "See the messages of its node. If that lasts, restart the node: the pair is recovered then.";
 /// What helps where a node does not answer.
-const NEXT_UNTOLD: &str =
+const NEXT_UNREPORTED: &str =
     "See whether its node runs and can be reached. Once its lease has ended, others take the pair over.";
 
 /// Why a pair that the region table calls served is not, or is not known to be.
@@ -40,7 +40,7 @@ pub(crate) enum NotServed {
     /// Nobody who answers has it, and its node is one of those.
     Missing { node: u32 },
     /// Nobody who answers has it, and its node does not answer: it may serve it.
-    Untold { node: u32 },
+    Unreported { node: u32 },
     /// Its node does not answer just now, and nobody else has it: it may serve it.
     Unanswered { node: u32 },
     /// Nobody says that it serves it, and the table is of the past: why.
@@ -52,14 +52,14 @@ impl NotServed {
     pub(crate) fn state(self) -> &'static str {
         match self {
             NotServed::Silent { .. } | NotServed::Failed { .. } | NotServed::Restarted { .. } => "unserved",
-            NotServed::Missing { .. } | NotServed::Untold { .. } => "missing",
+            NotServed::Missing { .. } | NotServed::Unreported { .. } => "missing",
             NotServed::Unanswered { .. } | NotServed::Unknown(_) => "unknown",
         }
     }
 
     /// Whether no node that answers has it, for no other reason that is known.
     pub(crate) fn is_missing(self) -> bool {
-        matches!(self, NotServed::Missing { .. } | NotServed::Untold { .. })
+        matches!(self, NotServed::Missing { .. } | NotServed::Unreported { .. })
     }
 
     /// Whether no more is known than that its node does not answer just now.
@@ -81,7 +81,7 @@ impl NotServed {
             NotServed::Missing { node } => {
                 format!("missing: its node {node} answers, and does not report it")
             }
-            NotServed::Untold { node } => {
+            NotServed::Unreported { node } => {
                 format!("missing: its node {node} does not answer, and no other node reports it")
             }
             NotServed::Unanswered { node } => {
@@ -97,7 +97,7 @@ impl NotServed {
             NotServed::Silent { .. } | NotServed::Unknown(_) => NEXT_SILENT,
             NotServed::Failed { .. } | NotServed::Restarted { .. } => NEXT_WAIT,
             NotServed::Missing { .. } => NEXT_MISSING,
-            NotServed::Untold { .. } | NotServed::Unanswered { .. } => NEXT_UNTOLD,
+            NotServed::Unreported { .. } | NotServed::Unanswered { .. } => NEXT_UNREPORTED,
         }
     }
 }
@@ -237,7 +237,7 @@ impl NodeReports<'_> {
         why.or_else(|| {
             let node = lacking?;
             let is_told = self.told.contains(&node);
-            Some(if is_told { NotServed::Missing { node } } else { NotServed::Untold { node } })
+            Some(if is_told { NotServed::Missing { node } } else { NotServed::Unreported { node } })
         })
     }
 }
@@ -300,9 +300,9 @@ mod tests {
         assert_eq!(looked(vec![lacking(), lacking()]), [None, Some(missing)]);
         assert_eq!((missing.state(), missing.passes()), ("missing", false));
         let alone = || vec![has(3, &[1])];
-        let untold = NotServed::Untold { node: 4 };
-        assert_eq!(looked(vec![lacking(), alone()]), [None, Some(untold)]);
-        assert_eq!((untold.state(), untold.passes()), ("missing", true));
+        let unreported = NotServed::Unreported { node: 4 };
+        assert_eq!(looked(vec![lacking(), alone()]), [None, Some(unreported)]);
+        assert_eq!((unreported.state(), unreported.passes()), ("missing", true));
         let elsewhere = || vec![has(3, &[1, 2]), has(4, &[])];
         assert_eq!(looked(vec![lacking(), elsewhere()]), [None, None], "it has come to another one");
         assert_eq!(looked(vec![lacking(), elsewhere(), lacking()]), [None, None]);
@@ -333,7 +333,7 @@ mod tests {
         let taken = NodeReport { pairs: vec![1, 2], ..first() };
         assert_eq!(of_pair_2(vec![taken], 10_500), None, "another one has it by now");
         assert_eq!(of_pair_2(vec![first()], 11_000), Some(unanswered));
-        assert_eq!(of_pair_2(vec![first()], 13_500), Some(NotServed::Untold { node: 4 }), "it lasts");
+        assert_eq!(of_pair_2(vec![first()], 13_500), Some(NotServed::Unreported { node: 4 }), "it lasts");
     }
 
     /// Only who asked twice within five minutes was told; all others, that the pair was served.

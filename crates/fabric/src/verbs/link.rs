@@ -19,7 +19,7 @@ pub(crate) struct VerbsLink {
     pub(super) operations: Operations,
     pub(super) control: Unfinished,
     /// An acceptor's: the device answers the peer's reads.
-    pub(super) lets_reads: bool,
+    pub(super) allows_reads: bool,
     /// The peer's end of the socket is closed, and all that it had sent there was taken.
     pub(super) ended: bool,
     /// The transport looks at it with its next look.

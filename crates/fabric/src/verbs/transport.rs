@@ -123,9 +123,9 @@ impl Transport for VerbsTransport {
     ) -> Result<(), CloseReason> {
         let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
         // Who may not read may know a region's key from others: the device answers none of their reads.
-        let lets_reads = self.keys.permits(true, &hello.token);
-        let end = self.make_channel(connection, lets_reads)?;
-        connection.link.lets_reads = lets_reads;
+        let allows_reads = self.keys.permits(true, &hello.token);
+        let end = self.make_channel(connection, allows_reads)?;
+        connection.link.allows_reads = allows_reads;
         self.open(connection, peer)?;
         let answer = Hello { queue_pair: Some(Box::new(end)), ..answer.clone() };
         tcp::send_hello(&mut connection.socket, &answer)
@@ -474,7 +474,7 @@ impl VerbsTransport {
             return;
         }
         for id in table.open_with(|token| !self.keys.permits(true, token)) {
-            if table.get(id).is_some_and(|connection| connection.link.lets_reads) {
+            if table.get(id).is_some_and(|connection| connection.link.allows_reads) {
                 self.ended.push((id, CloseReason::ReadsNoMore));
             }
         }

@@ -107,9 +107,9 @@ fn drain_that_cannot_be_is_refused_in_clear_words() {
     assert!(refused(&held, &[1]).next().is_some_and(|next| next.contains("`durability`")));
     at(&mut held, 1).pairs[1].hold = Some(PairHold::Split);
     assert!(balancer().drain_plan(&held, &[NodeId(1)]).is_ok(), "a split ends");
-    let mut untold = figures;
-    at(&mut untold, 1).pairs[1].load = None;
-    assert_eq!(refused(&untold, &[1]), DrainRefusal::Untold { node: NodeId(1) });
+    let mut unreported = figures;
+    at(&mut unreported, 1).pairs[1].load = None;
+    assert_eq!(refused(&unreported, &[1]), DrainRefusal::Unreported { node: NodeId(1) });
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn drain_says_whatever_holds_it_up() {
     let mut silent = figures.clone();
     at(&mut silent, 1).state = MemberState::Silent;
     assert!(stall(&stalled(&silent)).contains("its owner, node-1, is silent"));
-    let mut untold = figures.clone();
-    at(&mut untold, 1).pairs[0].load = None;
-    assert!(stall(&stalled(&untold)).ends_with("its owner, node-1, has not told what it takes"));
+    let mut unreported = figures.clone();
+    at(&mut unreported, 1).pairs[0].load = None;
+    assert!(stall(&stalled(&unreported)).ends_with("its owner, node-1, has not told what it takes"));
     assert_eq!(stalled(&figures).stalls, [], "it goes on");
 }
 

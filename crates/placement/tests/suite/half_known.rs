@@ -22,7 +22,7 @@ fn unknown(figures: &Figures) -> (NodeId, HalfKnown) {
 fn member_without_figures_holds_balance_up() {
     let mut figures = uneven();
     at(&mut figures, 3).told_ms_ago = None;
-    assert_eq!(unknown(&figures), (NodeId(3), HalfKnown::Untold));
+    assert_eq!(unknown(&figures), (NodeId(3), HalfKnown::Unreported));
     assert_eq!(rest(look(&figures)).to_string(), "too little is known: node-3 has told no figures");
 }
 

@@ -55,7 +55,7 @@ fn ask(worker: &mut Worker, connection: ConnectionId, request: &Request<'_>) -> 
 /// What the hello of a peer with this token is refused with, and then a get and a question for the status.
 fn refusals(worker: &mut Worker, peer: PeerAddress, token: &[u8]) -> [Option<StatusCode>; 3] {
     let connection = ConnectionId::from_number(7);
-    worker.accepted_from(connection, peer);
+    worker.accepted_showing(connection, peer, &[]);
     let hello = Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 };
     let refused = [Request::Hello(hello), Request::Get { key: b"key" }, Request::Status]
         .map(|request| ask(worker, connection, &request));
@@ -117,7 +117,7 @@ pub(crate) fn connection_ends_with_its_token_and_keeps_no_role_that_it_loses() {
     for (connection, peer, token) in
         [(one, tcp, &b"one"[..]), (two, tcp, b"two"), (own, PeerAddress::Shm { user: 0 }, b"")]
     {
-        worker.accepted_from(connection, peer);
+        worker.accepted_showing(connection, peer, &[]);
         let hello = Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 };
         assert_eq!(ask(&mut worker, connection, &Request::Hello(hello)), None);
     }
@@ -188,7 +188,7 @@ fn peer_is_admitted_once_its_hello_was_good() {
     let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
     let mut worker = worker(access());
     let connection = ConnectionId::from_number(7);
-    worker.accepted_from(connection, tcp);
+    worker.accepted_showing(connection, tcp, &[]);
     assert_eq!(ask(&mut worker, connection, &hello(b"wrong")), Some(StatusCode::Unauthorized));
     assert!(worker.take_admitted().is_empty());
     assert_eq!(ask(&mut worker, connection, &hello(b"read")), None);
@@ -203,7 +203,7 @@ fn hello(token: &[u8]) -> Request<'_> {
 /// What a peer that comes now is refused with.
 fn come(worker: &mut Worker, number: u64, peer: PeerAddress, token: &[u8]) -> Option<StatusCode> {
     let connection = ConnectionId::from_number(number);
-    worker.accepted_from(connection, peer);
+    worker.accepted_showing(connection, peer, &[]);
     ask(worker, connection, &hello(token))
 }
 

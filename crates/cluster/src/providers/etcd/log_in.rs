@@ -21,7 +21,7 @@ use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
 use crate::providers::etcd::ask::{Asker, Tried, User};
 use crate::providers::etcd::gateway::{PATH_AUTHENTICATE, TokenAnswer, Verdict};
-use crate::providers::etcd::log_in_rest::Rests;
+use crate::providers::etcd::log_in_backoff::HeldOff;
 use crate::providers::etcd::log_ins::{Failure, LogInState, Token};
 use crate::providers::etcd::post::{PostFailure, Question};
 use crate::providers::etcd::route::{Repeats, TryTimes};
@@ -62,10 +62,10 @@ impl Asker {
             EtcdError::Password { why }
         })?;
         let password = password.trim_end_matches(['\n', '\r']).to_owned();
-        match state.rest.take_turn(&password, self.clock.now_ns()) {
+        match state.backoff.take_turn(&password, self.clock.now_ns()) {
             Ok(()) => {}
-            Err(Rests::Refused(error)) => return Err(error.into()),
-            Err(Rests::Unanswered) => return Err(state.why_none()),
+            Err(HeldOff::Refused(error)) => return Err(error.into()),
+            Err(HeldOff::Unanswered) => return Err(state.why_none()),
         }
         let Some(asker) = self.own.upgrade() else { return Err(state.why_none()) };
         let body = json!({"name": name, "password": password}).to_string();
@@ -92,18 +92,18 @@ impl Asker {
         state.count += 1;
         match answered {
             Ok(token) => {
-                state.rest.accepted();
+                state.backoff.accepted();
                 state.token = token.map_or(Token::NotWanted, Token::Known);
             }
             Err(error) => {
                 match &error {
                     ClusterError::Etcd(error) if error.refuses_log_in() => {
-                        state.rest.refused(password, error.clone(), now_ns);
+                        state.backoff.refused(password, error.clone(), now_ns);
                     }
                     _ if has_worked => {
-                        state.rest.unanswered(now_ns, random_below(u64::MAX).unwrap_or_default());
+                        state.backoff.unanswered(now_ns, random_below(u64::MAX).unwrap_or_default());
                     }
-                    _ => {} // it was not reached, and has nothing to rest from
+                    _ => {} // it was not reached, and has nothing to back off from
                 }
                 state.failure = Some(Failure::of(error));
             }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn log_in_that_is_not_answered_rests_ever_longer_and_counts_when_etcd_is_faster() {
+    fn log_in_that_is_not_answered_backs_off_ever_longer_and_counts_when_etcd_is_faster() {
         let (etcd, clock, asker, _password) = setup(LONG);
         etcd.take_for_log_ins(2 * LONG);
         for _ in 0..500 {

@@ -7,7 +7,7 @@ use cell_terms::text::with_causes;
 
 use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
-use crate::providers::etcd::log_in_rest::LogInRest;
+use crate::providers::etcd::log_in_backoff::LogInBackoff;
 
 /// What a process knows of its log-ins.
 pub(super) struct LogIns {
@@ -19,7 +19,7 @@ pub(super) struct LogIns {
 /// How the last one ended, and whether one is under way.
 pub(super) struct LogInState {
     pub(super) token: Token,
-    pub(super) rest: LogInRest,
+    pub(super) backoff: LogInBackoff,
     pub(super) is_under_way: bool,
     /// How many have ended.
     pub(super) count: u64,
@@ -69,7 +69,7 @@ impl LogIns {
     pub(super) fn over(members: usize) -> LogIns {
         let state = LogInState {
             token: Token::Unknown,
-            rest: LogInRest::over(members),
+            backoff: LogInBackoff::over(members),
             is_under_way: false,
             count: 0,
             failure: None,

@@ -9,7 +9,7 @@
 //! | `ask`, `post`, `http` | one question over all members; one member; its socket |
 //! | `http_words` | what is said of a member that gives no answer |
 //! | `log_in`, `log_ins` | one log-in at a time; the token that it gave, or why there is none |
-//! | `log_in_rest` | how long a log-in rests that was refused, or not answered |
+//! | `log_in_backoff` | the back-off of log-ins that were refused, or not answered |
 //!
 //! Where it differs from a coordinator of Cell's own: revisions grow by more than the rows' changes, because
 //! renewals are writes; a row does not say on which lease it hangs; etcd's own quota takes the place of those
@@ -29,7 +29,7 @@ mod lease_row;
 mod lease_watch;
 mod leases;
 mod log_in;
-mod log_in_rest;
+mod log_in_backoff;
 mod log_ins;
 mod observer;
 mod options;

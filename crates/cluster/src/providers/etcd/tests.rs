@@ -246,7 +246,7 @@ fn call_with_a_token_that_is_none_any_more_logs_in_again() {
 
 /// Takeovers, which ask again each 20 ms, logged in each time.
 #[test]
-fn log_in_that_is_refused_rests_ever_longer_and_another_password_is_tried_at_once() {
+fn log_in_that_is_refused_backs_off_ever_longer_and_another_password_is_tried_at_once() {
     let (etcd, clock, _) = table(3);
     let password = tempfile::NamedTempFile::new().unwrap();
     let write = |text: &str| std::fs::write(password.path(), text).unwrap();

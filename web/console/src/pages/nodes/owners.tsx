@@ -36,7 +36,7 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
             <span class="gantt-track">
               {piecesOf(pair, document, regions, begin).map((piece) => (
                 <span
-                  key={piece.from} class={piece.node === null ? "owner is-nobody" : piece.node === undefined ? "owner is-untold" : "owner"} title={ownerName(piece.node)}
+                  key={piece.from} class={piece.node === null ? "owner is-nobody" : piece.node === undefined ? "owner is-unreported" : "owner"} title={ownerName(piece.node)}
                   style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: typeof piece.node === "number" ? nodeColour(piece.node) : undefined }}
                 >{piece.to - piece.from > (now - begin) * 0.06 && typeof piece.node === "number" ? ownerName(piece.node) : ""}</span>
               ))}

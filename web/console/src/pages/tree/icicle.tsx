@@ -25,7 +25,7 @@ export function Icicle({ axis, chosen, opened }: IcicleProps) {
 function Meganode({ place, isChosen, isOpened }: { place: Placed; isChosen: boolean; isOpened: boolean }) {
   const { bucket, left, right } = place;
   const width = right - left;
-  const classes = ["meganode", isChosen && "is-chosen", isOpened && "is-opened", bucket.node === null ? "is-unserved" : bucket.state === "not told" && "is-untold"];
+  const classes = ["meganode", isChosen && "is-chosen", isOpened && "is-opened", bucket.node === null ? "is-unserved" : bucket.state === "not told" && "is-unreported"];
   return (
     <span class={classes.filter(Boolean).join(" ")} style={{ left: `${left * 100}%`, width: `${width * 100}%` }}>
       <span class="meganode-fill" style={{ height: `${Math.min(1, bucket.fill) * 100}%` }} />
