@@ -177,6 +177,25 @@ fn server_garbage_is_answered_and_the_connection_closed() {
     }
 }
 
+/// It was answered, and could not read what it was answered.
+#[test]
+fn server_question_of_another_version_is_told_which_one_is_spoken() {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
+    let server = serve(embedded, folder.path());
+    let of_before = "{\"number\":1,\"request\":{\"read\":{\"key\":\"a\"}}}\n".to_owned();
+    for (asked, question) in [(0, of_before), (9, "{\"version\":9,\"ask\":[]}\n".to_owned())] {
+        let mut stream = UnixStream::connect(server.path()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(question.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        let refused = format!("{{\"refused\":{{\"version\":{{\"asked\":{asked},\"known\":2}}}}}}");
+        assert!(answer.starts_with("{\"number\":0") && answer.contains(&refused), "{answer}");
+    }
+}
+
 /// Whoever the file's rights let in: what counts is what the kernel says of the peer.
 #[test]
 fn server_serves_its_own_user_and_root_alone() {
