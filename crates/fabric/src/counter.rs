@@ -64,6 +64,8 @@ counters! {
     bytes_sent: "fabric_sent_bytes_total", Total;
     /// Sends that found a connection's output full.
     output_full: "fabric_output_full_total", Total;
+    /// Calls of the kernel for messages: each look for readable sockets, read, write and wake-up of a peer.
+    kernel_calls: "fabric_kernel_calls_total", Total;
     /// Wake-ups of peers that slept, over shared memory.
     wakes: "fabric_wakes_total", Total;
     /// One-sided reads posted by this process.

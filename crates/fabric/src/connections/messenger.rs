@@ -170,6 +170,7 @@ impl<T: Transport> Messenger<T> {
         match T::write(connection) {
             Ok(written) => {
                 counters.bytes_sent += written.bytes as u64;
+                counters.kernel_calls += written.calls;
                 self.table.output_went(id);
                 written.wakes
             }
@@ -237,6 +238,7 @@ impl<T: Transport> Messenger<T> {
     /// Asks the kernel once and remembers its edges.
     fn gather(&mut self) {
         self.transport.kernel_asked();
+        self.table.counters.kernel_calls += 1;
         self.events.wait(&self.epoll, Some(Duration::ZERO));
         for (token, flags) in self.events.iter() {
             if token == HANDOFF_TOKEN {

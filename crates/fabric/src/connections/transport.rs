@@ -35,6 +35,8 @@ pub(crate) struct Greeted {
 pub(crate) struct Written {
     /// Bytes that the network took.
     pub(crate) bytes: usize,
+    /// Calls of the kernel that it took.
+    pub(crate) calls: u64,
     /// The peer may have to be woken, after the output of all connections is out.
     pub(crate) wakes: bool,
 }

@@ -136,7 +136,8 @@ impl Transport for ShmTransport {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         for _ in 0..PACKETS_PER_POLL {
-            let Some(connection) = table.get_mut(id) else { return Ok(()) };
+            let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
+            counters.kernel_calls += 1;
             match control::receive(connection.socket.descriptor(), !connection.accepted) {
                 // It has done its work: the poll that reads it looks at the ring as well.
                 Ok(Received::Bell) => {}
@@ -181,7 +182,8 @@ impl Transport for ShmTransport {
         connection.blocked = backlog.pending() > 0;
         let published = rings.outgoing.publish(&rings.words);
         rings.published = published > 0;
-        Ok(Written { bytes: published * WORD_BYTES, wakes: rings.published || rings.consumed })
+        let wakes = rings.published || rings.consumed;
+        Ok(Written { bytes: published * WORD_BYTES, wakes, ..Written::default() })
     }
 
     /// One fence for all, between what was published and the look at who sleeps.
@@ -198,6 +200,7 @@ impl Transport for ShmTransport {
             let for_room = consumed && rings.incoming.must_ring(&rings.words);
             if for_data || for_room {
                 counters.wakes += 1;
+                counters.kernel_calls += 1;
                 control::ring(connection.socket.descriptor());
             }
         }

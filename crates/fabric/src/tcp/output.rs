@@ -21,6 +21,8 @@ pub(crate) struct Output {
 pub(super) struct Wrote {
     /// Bytes that the kernel took.
     pub(super) count: usize,
+    /// Calls of the kernel.
+    pub(super) calls: u64,
     /// Whether something is left, because the socket is full.
     pub(super) blocked: bool,
 }
@@ -51,18 +53,19 @@ impl Output {
     /// Writes until all is taken or the socket is full; an edge will show when it is not. Ordinarily one
     /// write.
     pub(super) fn write(&mut self, socket: &mut Socket) -> Result<Wrote, Errno> {
-        let before = self.taken;
+        let (before, mut calls) = (self.taken, 0);
         while self.pending() > 0 {
+            calls += 1;
             match socket.write(self.waiting()) {
                 Ok(count) => self.take(count),
-                Err(Errno::AGAIN) => return Ok(Wrote { count: self.taken - before, blocked: true }),
+                Err(Errno::AGAIN) => return Ok(Wrote { count: self.taken - before, calls, blocked: true }),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
         let count = self.taken - before;
         self.clear();
-        Ok(Wrote { count, blocked: false })
+        Ok(Wrote { count, calls, blocked: false })
     }
 
     /// The bytes not taken.

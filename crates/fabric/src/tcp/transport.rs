@@ -126,6 +126,7 @@ impl Transport for TcpTransport {
                 sink(Event::Message { connection: id, message });
             });
         counters.messages_received += messages;
+        counters.kernel_calls += 1;
         match received? {
             Received::Bytes { count, all } => {
                 counters.bytes_received += count as u64;
@@ -167,7 +168,7 @@ impl Transport for TcpTransport {
         match connection.link.output.write(&mut connection.socket) {
             Ok(wrote) => {
                 connection.blocked = wrote.blocked;
-                Ok(Written { bytes: wrote.count, wakes: false })
+                Ok(Written { bytes: wrote.count, calls: wrote.calls, wakes: false })
             }
             Err(errno) => {
                 // The connection ends after what the peer had still sent.

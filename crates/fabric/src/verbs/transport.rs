@@ -200,7 +200,7 @@ impl Transport for VerbsTransport {
         let bytes = channel.flush(output, operations).map_err(broken)?;
         operations.ask(&mut connection.socket)?;
         connection.blocked = output.pending() > 0;
-        Ok(Written { bytes, wakes: false })
+        Ok(Written { bytes, ..Written::default() })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
