@@ -96,6 +96,8 @@ pub(crate) struct Connection<L> {
     pub(crate) dirty: bool,
     /// The network took no more of the output.
     pub(crate) blocked: bool,
+    /// The kernel reports when it takes more.
+    pub(super) watches_room: bool,
     /// A send was answered with `Full`; the caller waits for `Writable`.
     pub(crate) full: bool,
     /// Of a lane, or over RDMA, by which who connects is known: said in the hello, or heard there.

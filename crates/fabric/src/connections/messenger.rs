@@ -1,7 +1,8 @@
 //! The loop of one endpoint over its table of connections, the same for all providers.
 //!
 //! Every socket is registered once, edge-triggered, so that steady traffic costs no `epoll_ctl`. An edge is
-//! remembered (`readable`, `blocked`) until a short read or write has used it up.
+//! remembered (`readable`, `blocked`) until a short read or write has used it up. Room for output is watched
+//! for only while a socket has none: one that has some would pass for one that has something to read.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -130,8 +131,10 @@ impl<T: Transport> Messenger<T> {
     /// Gives a connection its place in the table and in the kernel's list.
     pub(super) fn adopt(&mut self, mark: u64, started: Started) -> Result<ConnectionId, FabricError> {
         let id = self.table.insert(mark, started);
-        let Some(connection) = self.table.get(id) else { return Ok(id) };
-        let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), T::EDGES);
+        let Some(connection) = self.table.get_mut(id) else { return Ok(id) };
+        connection.watches_room = connection.phase == ConnectionPhase::Connecting;
+        let edges = edges::<T>(connection.watches_room);
+        let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), edges);
         if let Err(errno) = added {
             self.table.remove(id);
             return Err(poll_error(errno));
@@ -139,6 +142,20 @@ impl<T: Transport> Messenger<T> {
         // What has come already, or why it has failed, is found by the next poll.
         self.table.queue(id);
         Ok(id)
+    }
+
+    /// Has the kernel report room in a connection's socket while it waits for some, and no longer. Room that
+    /// there is by now is reported at once.
+    fn watch_room(&mut self, id: ConnectionId) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let waits = connection.blocked || connection.phase == ConnectionPhase::Connecting;
+        if T::ROOM_EDGES.is_empty() || std::mem::replace(&mut connection.watches_room, waits) == waits {
+            return;
+        }
+        let token = EventData::new_u64(id.0);
+        if let Err(errno) = epoll::modify(&self.epoll, &connection.socket, token, edges::<T>(waits)) {
+            self.table.end_later(id, CloseReason::network(errno));
+        }
     }
 
     /// Takes a socket out of the kernel's list, which forgets by itself only what is closed.
@@ -167,7 +184,7 @@ impl<T: Transport> Messenger<T> {
     fn flush_one(&mut self, id: ConnectionId) -> bool {
         let Some((connection, counters)) = self.table.get_counted(id) else { return false };
         connection.dirty = false;
-        match T::write(connection) {
+        let wakes = match T::write(connection) {
             Ok(written) => {
                 counters.bytes_sent += written.bytes as u64;
                 counters.kernel_calls += written.calls;
@@ -178,7 +195,9 @@ impl<T: Transport> Messenger<T> {
                 self.table.end_later(id, reason);
                 false
             }
-        }
+        };
+        self.watch_room(id);
+        wakes
     }
 
     pub(crate) fn poll(&mut self, sink: &mut Sink<'_>) -> usize {
@@ -289,7 +308,10 @@ impl<T: Transport> Messenger<T> {
             (None, _) => self.shake_hands(id, sink),
         };
         match served {
-            Ok(()) => self.table.queue_if_readable(id),
+            Ok(()) => {
+                self.table.queue_if_readable(id);
+                self.watch_room(id);
+            }
             Err(reason) => self.end(id, reason, sink),
         }
     }
@@ -361,6 +383,11 @@ impl<T: Transport> Messenger<T> {
             listening.retry();
         }
     }
+}
+
+/// What the kernel is to report of a socket.
+fn edges<T: Transport>(room: bool) -> EventFlags {
+    if room { T::EDGES.union(T::ROOM_EDGES) } else { T::EDGES }
 }
 
 impl<T: Transport> Drop for Messenger<T> {

@@ -173,6 +173,7 @@ impl<L: Link> ConnectionTable<L> {
             queued: false,
             dirty: false,
             blocked: false,
+            watches_room: false,
             full: false,
             token: Box::default(),
             ending: failed,

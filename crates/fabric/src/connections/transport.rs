@@ -50,6 +50,8 @@ pub(crate) trait Transport: Debug {
     const MARK: u64;
     /// Edges of a connection's socket that the kernel is to report.
     const EDGES: EventFlags;
+    /// Those that it is to report, too, while the socket is being connected or takes no more.
+    const ROOM_EDGES: EventFlags = EventFlags::empty();
 
     /// Begins a connection and sends the hello, or leaves that to [`Transport::receive_hello`].
     ///

@@ -51,8 +51,8 @@ impl Transport for TcpTransport {
     type Listener = TcpListener;
 
     const MARK: u64 = MARK_TCP;
-    const EDGES: EventFlags =
-        EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+    const EDGES: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+    const ROOM_EDGES: EventFlags = EventFlags::OUT;
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         handshake::connect(address, &self.tls)
