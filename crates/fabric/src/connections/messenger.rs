@@ -18,6 +18,7 @@ use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::tls::Socket;
 
+use super::ahead::ReadAhead;
 use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::handoff::Acceptor;
 use super::listener::{Listener, Listening};
@@ -44,6 +45,9 @@ pub(crate) struct Messenger<T: Transport> {
     pub(super) handed_over: bool,
     epoll: OwnedFd,
     events: ReadyList,
+    ahead: ReadAhead,
+    /// The next poll may follow a sleep: what ended it may be anybody's.
+    may_have_slept: bool,
     partition: Partition,
     withheld: Withheld<T::Link>,
     /// Left of [`TLS_STEPS_PER_POLL`].
@@ -78,6 +82,8 @@ impl<T: Transport> Messenger<T> {
             handed_over: false,
             epoll,
             events: ReadyList::default(),
+            ahead: ReadAhead::default(),
+            may_have_slept: false,
             partition: Partition::default(),
             withheld: Withheld { hellos: Vec::new(), closed: Vec::new() },
             tls_steps: 0,
@@ -220,9 +226,13 @@ impl<T: Transport> Messenger<T> {
                 sink(Event::Writable { connection });
             }
         }
-        let listener_ready = self.listener_ready();
-        if self.transport.asks_kernel(self.table.len()) || listener_ready {
+        let may_have_slept = std::mem::take(&mut self.may_have_slept);
+        let others_wait = self.listener_ready() || self.handed_over;
+        let asks = self.transport.asks_kernel(self.table.len()) || others_wait;
+        let reads_ahead = !others_wait && (may_have_slept || T::MESSAGES_BY_SOCKET);
+        if asks && !(reads_ahead && self.read_ahead(may_have_slept, sink)) {
             self.gather();
+            self.ahead.asked(&self.table.ready);
             if !cannot_send {
                 self.accept(sink);
                 self.take_handed(sink);
@@ -241,6 +251,33 @@ impl<T: Transport> Messenger<T> {
             self.end(id, reason, sink);
         }
         reported.get()
+    }
+
+    /// Reads who is expected to have something. False: the kernel is to be asked who has.
+    fn read_ahead(&mut self, may_have_slept: bool, sink: &mut Sink<'_>) -> bool {
+        let Some(id) = self.ahead.next() else { return false };
+        let is_idle = |connection: &Connection<T::Link>| {
+            connection.is_open() && !connection.queued && connection.ending.is_none()
+        };
+        if !self.table.get(id).is_some_and(is_idle) {
+            return false;
+        }
+        match self.transport.read_ahead(id, &mut self.table, sink) {
+            Ok(came) => {
+                self.table.queue_if_readable(id);
+                self.watch_room(id);
+                // Where it did not end the sleep, somebody else did.
+                let suffices = came || !may_have_slept;
+                if suffices {
+                    self.transport.kernel_asked();
+                }
+                suffices
+            }
+            Err(reason) => {
+                self.end(id, reason, sink);
+                false
+            }
+        }
     }
 
     /// Goes on with what waited while the host could not send.
@@ -369,7 +406,8 @@ impl<T: Transport> Messenger<T> {
         let cannot_send = self.partition.blocks_outbound();
         let waits = !cannot_send && (self.table.has_output() || self.handed_over || self.listener_ready());
         let is_idle = self.table.is_quiet() && !self.events.is_full() && !waits;
-        is_idle && self.transport.prepare_sleep(&mut self.table)
+        self.may_have_slept = is_idle && self.transport.prepare_sleep(&mut self.table);
+        self.may_have_slept
     }
 
     /// Readable when a poll has something.

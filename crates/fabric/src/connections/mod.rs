@@ -11,9 +11,11 @@
 //! | `listener`, `handoff` | who accepts, and how accepted sockets get to the one that their hello asks for |
 //! | `waiting` | accepted connections whose peers are not known yet, the oldest first |
 //! | `withheld` | questions that wait until the host may send again |
+//! | `ahead` | who is read before the kernel is asked who has something |
 //! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
 //! | `endpoint` | an endpoint as its users see it |
 
+mod ahead;
 mod connection;
 mod endpoint;
 mod handoff;

@@ -52,6 +52,8 @@ pub(crate) trait Transport: Debug {
     const EDGES: EventFlags;
     /// Those that it is to report, too, while the socket is being connected or takes no more.
     const ROOM_EDGES: EventFlags = EventFlags::empty();
+    /// Whether messages come by the sockets. Else these show little but what ends a sleep.
+    const MESSAGES_BY_SOCKET: bool = false;
 
     /// Begins a connection and sends the hello, or leaves that to [`Transport::receive_hello`].
     ///
@@ -95,6 +97,18 @@ pub(crate) trait Transport: Debug {
         table: &mut ConnectionTable<Self::Link>,
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason>;
+
+    /// Reads once an open connection of which no edge has come. Whether anything had come on it; an edge that
+    /// shows it stays with the kernel, and shows nothing once there is nothing left. A transport for which
+    /// that is no gain does not read.
+    fn read_ahead(
+        &mut self,
+        _id: ConnectionId,
+        _table: &mut ConnectionTable<Self::Link>,
+        _sink: &mut Sink<'_>,
+    ) -> Result<bool, CloseReason> {
+        Ok(false)
+    }
 
     /// Hands a connection's output to the network, as far as it takes it; nothing of one that is not open.
     fn write(connection: &mut Connection<Self::Link>) -> Result<Written, CloseReason>;

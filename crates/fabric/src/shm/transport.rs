@@ -136,35 +136,22 @@ impl Transport for ShmTransport {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         for _ in 0..PACKETS_PER_POLL {
-            let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
-            counters.kernel_calls += 1;
-            match control::receive(connection.socket.descriptor(), !connection.accepted) {
-                // It has done its work: the poll that reads it looks at the ring as well.
-                Ok(Received::Bell) => {}
-                Ok(Received::Packet(packet)) if connection.accepted && self.withheld.is_due() => {
-                    if !self.withheld.keep(id, packet) {
-                        return Err(CloseReason::SharedMemoryBroken);
-                    }
-                }
-                Ok(Received::Packet(packet)) if connection.accepted => {
-                    self.hand_region(id, &packet, table)?;
-                }
-                Ok(Received::Packet(packet)) => take_region(id, packet, table, sink)?,
-                Ok(Received::End) => {
-                    (connection.readable, connection.link.ended) = (false, true);
-                    return Ok(());
-                }
-                Err(Errno::AGAIN) => {
-                    connection.readable = false;
-                    return Ok(());
-                }
-                // Said once, before what the peer had sent.
-                Err(Errno::INTR | Errno::CONNRESET) => {}
-                Err(errno) => return Err(CloseReason::network(errno)),
+            if !self.receive_packet(id, table, sink)? {
+                return Ok(());
             }
         }
         table.queue(id);
         Ok(())
+    }
+
+    /// After a sleep: the bell that ended it is all that most connections have.
+    fn read_ahead(
+        &mut self,
+        id: ConnectionId,
+        table: &mut Table,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, CloseReason> {
+        self.receive_packet(id, table, sink)
     }
 
     fn write(connection: &mut Connection<ShmLink>) -> Result<Written, CloseReason> {
@@ -303,6 +290,40 @@ impl ShmTransport {
     ) -> ShmTransport {
         let withheld = WithheldQuestions::behind(partition);
         ShmTransport { registry, ring_words, withheld, ..ShmTransport::default() }
+    }
+
+    /// Reads a packet. False: there is none.
+    fn receive_packet(
+        &mut self,
+        id: ConnectionId,
+        table: &mut Table,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, CloseReason> {
+        let Some((connection, counters)) = table.get_counted(id) else { return Ok(false) };
+        counters.kernel_calls += 1;
+        match control::receive(connection.socket.descriptor(), !connection.accepted) {
+            // It has done its work: the poll that reads it looks at the ring as well.
+            Ok(Received::Bell) => {}
+            Ok(Received::Packet(packet)) if connection.accepted && self.withheld.is_due() => {
+                if !self.withheld.keep(id, packet) {
+                    return Err(CloseReason::SharedMemoryBroken);
+                }
+            }
+            Ok(Received::Packet(packet)) if connection.accepted => self.hand_region(id, &packet, table)?,
+            Ok(Received::Packet(packet)) => take_region(id, packet, table, sink)?,
+            Ok(Received::End) => {
+                (connection.readable, connection.link.ended) = (false, true);
+                return Ok(false);
+            }
+            Err(Errno::AGAIN) => {
+                connection.readable = false;
+                return Ok(false);
+            }
+            // Said once, before what the peer had sent.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            Err(errno) => return Err(CloseReason::network(errno)),
+        }
+        Ok(true)
     }
 
     /// Messages can flow: the connection is looked at from now on.

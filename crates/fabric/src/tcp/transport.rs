@@ -53,6 +53,7 @@ impl Transport for TcpTransport {
     const MARK: u64 = MARK_TCP;
     const EDGES: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
     const ROOM_EDGES: EventFlags = EventFlags::OUT;
+    const MESSAGES_BY_SOCKET: bool = true;
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         handshake::connect(address, &self.tls)
@@ -152,6 +153,17 @@ impl Transport for TcpTransport {
             }
             Received::Failed(errno) => Err(connection.socket.why(errno)),
         }
+    }
+
+    fn read_ahead(
+        &mut self,
+        id: ConnectionId,
+        table: &mut ConnectionTable<TcpLink>,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, CloseReason> {
+        let received = table.counters.bytes_received;
+        self.receive(id, table, sink)?;
+        Ok(table.counters.bytes_received > received)
     }
 
     fn write(connection: &mut Connection<TcpLink>) -> Result<Written, CloseReason> {

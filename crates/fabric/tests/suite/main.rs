@@ -5,6 +5,7 @@
 mod harness;
 mod conformance;
 mod hostile;
+mod kernel_calls;
 mod partition;
 mod readers;
 mod shm;
