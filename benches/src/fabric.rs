@@ -216,7 +216,8 @@ impl<E: OneSided + Send, C: Fn() -> Result<E, FabricError>> Bench<C> {
                 client.poll(&mut |event| answered |= matches!(event, Event::Message { .. }));
                 client.flush();
                 if sleeps && !answered && client.prepare_sleep() {
-                    poller.wait(None);
+                    let wait = poller.wait(None);
+                    client.woken(wait.parts);
                 }
             }
             Ok(())
@@ -279,7 +280,7 @@ impl<E: OneSided + Send, C: Fn() -> Result<E, FabricError>> Bench<C> {
 /// A poller that an endpoint wakes.
 fn poller_of<E: Endpoint>(endpoint: &E) -> Result<Poller, FabricError> {
     let mut poller = Poller::new()?;
-    poller.add(endpoint.wake_descriptor().expect("an endpoint of a host has one"))?;
+    poller.add_endpoint(endpoint)?;
     Ok(poller)
 }
 
@@ -306,7 +307,8 @@ fn serve<E: Endpoint>(server: &mut E, stop: &AtomicBool, sleeps: bool) -> Result
         bytes.clear();
         server.flush();
         if sleeps && events == 0 && server.prepare_sleep() {
-            poller.wait(Some(SLEEP_MAX));
+            let wait = poller.wait(Some(SLEEP_MAX));
+            server.woken(wait.parts);
         }
     }
     let received = server.counters().messages_received - received;

@@ -81,9 +81,7 @@ impl Shell {
         lease_until_ns: Arc<AtomicU64>,
         snapshot: SharedSnapshot,
     ) -> Result<Shell, FabricError> {
-        if let Some(descriptor) = endpoint.wake_descriptor() {
-            poller.add(descriptor)?;
-        }
+        poller.add_endpoint(&endpoint)?;
         Ok(Shell {
             driver: WorkerDriver::new(worker, endpoint),
             clock: BootLeaseClock { lease_until_ns },
@@ -126,7 +124,8 @@ impl Shell {
                 Next::Again => {}
                 Next::Spin => std::thread::yield_now(),
                 Next::Wait => {
-                    self.watched.poller.wait(Some(TICK));
+                    let wait = self.watched.poller.wait(Some(TICK));
+                    self.driver.endpoint_mut().woken(wait.parts);
                 }
                 Next::Rest => std::thread::park_timeout(TICK),
                 Next::End(ended) => {

@@ -109,9 +109,7 @@ impl Client {
             names.iter().for_each(|(address, host)| endpoint.name_address(*address, host));
         }
         let mut poller = Poller::new()?;
-        if let Some(descriptor) = endpoint.wake_descriptor() {
-            poller.add(descriptor)?;
-        }
+        poller.add_endpoint(&endpoint)?;
         let room_until_ns = until_ns.min(nanoseconds(Duration::from_millis(options.deadline_ms)));
         let transport = options.transport;
         let patience = clock.patience(within, &options);
@@ -472,7 +470,8 @@ impl Client {
         let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX).min(until_ns);
         let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
         self.spin.sleeps();
-        self.poller.wait(Some(wait));
+        let wait = self.poller.wait(Some(wait));
+        self.driver.endpoint().woken(wait.parts);
         self.now_ns()
     }
 

@@ -9,7 +9,10 @@
 //! loop {
 //!     endpoint.poll(events -> core); endpoint.send(what the core yields); endpoint.flush();
 //!     endpoint.tick(now);
-//!     if idle && endpoint.prepare_sleep() { poller.wait(until the core's next deadline); }
+//!     if idle && endpoint.prepare_sleep() {
+//!         let wait = poller.wait(until the core's next deadline);
+//!         endpoint.woken(wait.parts);
+//!     }
 //! }
 //! ```
 //!
@@ -32,6 +35,7 @@ use crate::counter::FabricCounters;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
+use crate::poller::ReadyParts;
 use crate::remote_access::{ReadFailure, ReadTag};
 
 /// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply
@@ -194,6 +198,16 @@ pub trait Endpoint {
     /// Readable when [`Endpoint::poll`] has something to report. `None` for a provider that is stepped
     /// (`sim`).
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The same in parts, which [`crate::Poller::add_endpoint`] watches: who sleeps on them learns which of
+    /// them has something.
+    fn wake_descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.wake_descriptor().into_iter().collect()
+    }
+
+    /// The sleep that [`Endpoint::prepare_sleep`] permitted has ended, and these parts had something by then.
+    /// The next poll need not ask the kernel about the others; without this call it asks about all.
+    fn woken(&mut self, _parts: ReadyParts) {}
 
     /// What was counted so far.
     fn counters(&self) -> FabricCounters;

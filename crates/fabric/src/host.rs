@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cell_memory::Region;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -19,7 +19,7 @@ use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
-use crate::poller::poll_error;
+use crate::poller::{ReadyParts, poll_error};
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
@@ -54,8 +54,10 @@ pub struct HostEndpoint {
     /// In the order in which they are polled.
     providers: Vec<ProviderRow>,
     registry: Option<Arc<Registry>>,
-    /// Over the epolls of all.
+    /// Over the epolls of all, where somebody wants them in one.
     epoll: OwnedFd,
+    /// Whether it watches them.
+    is_joined: OnceLock<bool>,
 }
 
 /// The endpoints that a host's endpoint may be made of.
@@ -94,6 +96,8 @@ struct ProviderRow {
     age: u32,
     /// It had something when it was last polled.
     busy: bool,
+    /// It had nothing when a sleep ended: the next poll is not for it.
+    slept_through: bool,
 }
 
 impl ProviderRow {
@@ -105,7 +109,11 @@ impl ProviderRow {
             #[cfg(feature = "verbs")]
             ProviderEndpoint::Verbs(_) => ("verbs", MARK_VERBS, 1),
         };
-        ProviderRow { endpoint, name, mark, polled_every, age: 0, busy: false }
+        ProviderRow { endpoint, name, mark, polled_every, age: 0, busy: false, slept_through: false }
+    }
+
+    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        on!(&self.endpoint, endpoint => endpoint.wake_descriptor())
     }
 }
 
@@ -180,13 +188,18 @@ impl HostEndpoint {
         registry: Option<Arc<Registry>>,
     ) -> Result<HostEndpoint, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?;
-        let providers: Vec<ProviderRow> = endpoints.into_iter().map(ProviderRow::new).collect();
-        for provider in &providers {
-            if let Some(descriptor) = on!(&provider.endpoint, endpoint => endpoint.wake_descriptor()) {
-                epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN).map_err(poll_error)?;
-            }
+        let providers = endpoints.into_iter().map(ProviderRow::new).collect();
+        Ok(HostEndpoint { providers, registry, epoll, is_joined: OnceLock::new() })
+    }
+
+    /// Has one descriptor show what any provider has.
+    fn watch_all(&self) -> bool {
+        let watch = |descriptor| epoll::add(&self.epoll, descriptor, EventData::new_u64(0), EventFlags::IN);
+        let outcome = self.wake_descriptors().into_iter().try_for_each(watch);
+        if let Err(error) = outcome {
+            tracing::error!(%error, "the kernel does not watch the fabric's sockets");
         }
-        Ok(HostEndpoint { providers, registry, epoll })
+        outcome.is_ok()
     }
 
     /// Connects under TLS from now on, over TCP and where RDMA begins, to ends that this trusts.
@@ -292,7 +305,9 @@ impl Endpoint for HostEndpoint {
         let (mut events, mut in_use) = (0, false);
         for provider in &mut self.providers {
             provider.age += 1;
-            if in_use && !provider.busy && provider.age < provider.polled_every {
+            let slept_through = std::mem::take(&mut provider.slept_through);
+            let is_due = !in_use || provider.busy || provider.age >= provider.polled_every;
+            if slept_through || !is_due {
                 continue;
             }
             let of_provider = on!(&mut provider.endpoint, endpoint => endpoint.poll(sink));
@@ -357,7 +372,22 @@ impl Endpoint for HostEndpoint {
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.epoll.as_fd())
+        self.is_joined.get_or_init(|| self.watch_all()).then(|| self.epoll.as_fd())
+    }
+
+    fn wake_descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.providers.iter().filter_map(ProviderRow::wake_descriptor).collect()
+    }
+
+    fn woken(&mut self, parts: ReadyParts) {
+        for (part, provider) in self.providers.iter_mut().enumerate() {
+            if !parts.has(part) {
+                on!(&mut provider.endpoint, endpoint => endpoint.woken(ReadyParts::default()));
+                // Where a look is not a call of the kernel it is taken all the same.
+                provider.slept_through = provider.polled_every > 1;
+                provider.age = 0;
+            }
+        }
     }
 
     fn counters(&self) -> FabricCounters {

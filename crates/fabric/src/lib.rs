@@ -60,7 +60,7 @@ pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
-pub use poller::{Poller, Wait, Waker};
+pub use poller::{Poller, ReadyParts, Wait, Waker};
 pub use read_permission::ReadPermission;
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,

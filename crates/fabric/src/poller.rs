@@ -10,11 +10,15 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 
 const WAKER_TOKEN: u64 = u64::MAX;
+/// Of what is added one by one.
+const OTHERS_TOKEN: u64 = u64::MAX - 1;
 
-/// What a shell sleeps on. It only says that something is there; the shell then polls all it has.
+/// What a shell sleeps on. It says that something is there, and in which parts of an endpoint; the shell then
+/// polls all it has.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -40,6 +44,26 @@ pub struct Wait {
     pub woken: bool,
     /// Descriptors that have something.
     pub ready: usize,
+    /// Those of them that are parts of an endpoint.
+    pub parts: ReadyParts,
+}
+
+/// Which parts of an endpoint have something: see [`Endpoint::wake_descriptors`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadyParts(u64);
+
+impl ReadyParts {
+    /// The part of this number alone; none if it is 64 or more.
+    #[must_use]
+    pub const fn of(part: usize) -> ReadyParts {
+        ReadyParts(if part < 64 { 1 << part } else { 0 })
+    }
+
+    /// Whether the part of this number is one of them.
+    #[must_use]
+    pub const fn has(self, part: usize) -> bool {
+        self.0 & ReadyParts::of(part).0 != 0
+    }
 }
 
 impl Poller {
@@ -63,7 +87,20 @@ impl Poller {
     /// # Errors
     /// The kernel does not take it.
     pub fn add(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), FabricError> {
-        epoll::add(&self.epoll, descriptor, EventData::new_u64(0), EventFlags::IN).map_err(poll_error)
+        let token = EventData::new_u64(OTHERS_TOKEN);
+        epoll::add(&self.epoll, descriptor, token, EventFlags::IN).map_err(poll_error)
+    }
+
+    /// Watches all parts of an endpoint, and tells them apart: of one endpoint.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub fn add_endpoint(&mut self, endpoint: &impl Endpoint) -> Result<(), FabricError> {
+        for (part, descriptor) in (0_u64..).zip(endpoint.wake_descriptors()) {
+            let token = EventData::new_u64(part);
+            epoll::add(&self.epoll, descriptor, token, EventFlags::IN).map_err(poll_error)?;
+        }
+        Ok(())
     }
 
     /// Watches a descriptor that nobody drains, such as the eventfd of an io_uring: each signal wakes once.
@@ -72,7 +109,7 @@ impl Poller {
     /// The kernel does not take it.
     pub fn add_edge(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), FabricError> {
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&self.epoll, descriptor, EventData::new_u64(0), flags).map_err(poll_error)
+        epoll::add(&self.epoll, descriptor, EventData::new_u64(OTHERS_TOKEN), flags).map_err(poll_error)
     }
 
     /// A waker for other threads.
@@ -85,11 +122,17 @@ impl Poller {
     /// may return early without a reason.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Wait {
         self.events.wait(&self.epoll, timeout);
-        let woken = self.events.iter().any(|(token, _)| token == WAKER_TOKEN);
+        let (mut woken, mut parts) = (false, ReadyParts::default());
+        for (token, _) in self.events.iter() {
+            match token {
+                WAKER_TOKEN => woken = true,
+                part => parts.0 |= usize::try_from(part).map_or(0, |part| ReadyParts::of(part).0),
+            }
+        }
         if woken {
             self.bell.silence();
         }
-        Wait { woken, ready: self.events.len() - usize::from(woken) }
+        Wait { woken, ready: self.events.len() - usize::from(woken), parts }
     }
 }
 
@@ -161,7 +204,8 @@ mod tests {
     #[test]
     fn wait_nothing_happens_times_out() {
         let mut poller = Poller::new().unwrap();
-        assert_eq!(poller.wait(Some(Duration::from_millis(1))), Wait { woken: false, ready: 0 });
+        let nothing = Wait { woken: false, ready: 0, parts: ReadyParts::default() };
+        assert_eq!(poller.wait(Some(Duration::from_millis(1))), nothing);
     }
 
     #[test]

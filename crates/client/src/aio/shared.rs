@@ -203,7 +203,7 @@ impl Shared {
 
     /// Gives each completion to who waits for it.
     fn hand_out(&self, state: &mut State) {
-        let State { client: Some(client), answers, wakers } = state else { return };
+        let State { client: Some(client), answers, wakers, .. } = state else { return };
         while let Some(completion) = client.next_completion() {
             self.room.wake_next();
             let Some(answer) = answers.get_mut(&completion.ticket) else { continue };

@@ -10,8 +10,10 @@ use crate::{ClientError, Completion, Operation, Output, Ticket};
 impl Client {
     /// Readable when the client has something to do: an edge of it, if it is watched for edges.
     pub(super) fn wake_descriptor(&self) -> Result<OwnedFd, ClientError> {
-        let descriptor = self.driver.wake_descriptor().expect("the endpoint of a host has one");
-        descriptor.try_clone_to_owned().map_err(|source| ClientError::Runtime { source })
+        let lacks = || std::io::Error::other("the kernel does not watch the client's sockets");
+        let descriptor = self.driver.wake_descriptor().ok_or_else(lacks);
+        let cloned = descriptor.and_then(|descriptor| descriptor.try_clone_to_owned());
+        cloned.map_err(|source| ClientError::Runtime { source })
     }
 
     /// See [`crate::Driver::get_at_once`]: of a get, a search or a page of a range.

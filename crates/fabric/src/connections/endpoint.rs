@@ -14,6 +14,7 @@ use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
+use crate::poller::ReadyParts;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 
@@ -89,6 +90,12 @@ impl<P: Provider> Endpoint for MessengerEndpoint<P> {
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.messenger.wake_descriptor())
+    }
+
+    fn woken(&mut self, parts: ReadyParts) {
+        if !parts.has(0) {
+            self.messenger.slept_through();
+        }
     }
 
     fn counters(&self) -> FabricCounters {

@@ -410,6 +410,12 @@ impl<T: Transport> Messenger<T> {
         self.may_have_slept
     }
 
+    /// A sleep has ended, and nothing of this had been readable by then.
+    pub(crate) fn slept_through(&mut self) {
+        self.may_have_slept = false;
+        self.transport.kernel_asked();
+    }
+
     /// Readable when a poll has something.
     pub(crate) fn wake_descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use cell_fabric::{ConnectionId, Endpoint, FabricLimits, Poller, TcpEndpoint};
+use cell_fabric::{
+    Address, ConnectionId, Endpoint, FabricLimits, HostEndpoint, HostOptions, Poller, TcpEndpoint,
+};
 
-use crate::harness::{Host, Peer, Shm, Tcp, World, open, until};
+use crate::harness::{Host, Peer, Shm, Tcp, World, open, shm_options, socket_name, until};
 
 /// A message that has not come for so long is lost.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -16,7 +18,7 @@ const ROUND_TRIPS: u64 = 1_000;
 
 fn poller_of(endpoint: &impl Endpoint) -> Poller {
     let mut poller = Poller::new().unwrap();
-    poller.add(endpoint.wake_descriptor().unwrap()).unwrap();
+    poller.add_endpoint(endpoint).unwrap();
     poller
 }
 
@@ -51,7 +53,9 @@ impl<W: World> Pair<W> {
         self.client.seen.clear();
         self.client.endpoint.send(self.here, b"question").unwrap();
         self.client.endpoint.flush();
-        assert!(self.poller.wait(Some(PATIENCE)).ready > 0, "a message was lost");
+        let wait = self.poller.wait(Some(PATIENCE));
+        assert!(wait.ready > 0, "a message was lost");
+        self.server.endpoint.woken(wait.parts);
         self.server.turn();
         let here = self.here;
         until(&mut self.world, &mut [&mut self.client], |peers| !peers[0].messages(here).is_empty());
@@ -82,6 +86,48 @@ fn answer_over_tcp_takes_a_read_and_a_write() {
 fn answer_over_shm_takes_a_read_of_the_bell() {
     let calls = Pair::<Shm>::new().calls();
     assert!((1.0..1.5).contains(&calls), "{calls}");
+}
+
+/// A look at the other provider came on top, as after each sleep.
+#[test]
+fn sleep_that_one_provider_ended_asks_no_other() {
+    let calls = Pair::<Host<false>>::new().calls();
+    assert!((2.0..2.5).contains(&calls), "over TCP {calls}");
+    let calls = Pair::<Host<true>>::new().calls();
+    assert!((1.0..1.5).contains(&calls), "over shared memory {calls}");
+}
+
+/// Both talk, and each is heard by who looks at those parts alone that ended its sleep.
+#[test]
+fn sleep_that_both_providers_end_is_ended_for_both() {
+    let name = socket_name();
+    let shm = shm_options(FabricLimits::default());
+    let options = HostOptions { shm, socket: Some(name), ..HostOptions::default() };
+    let endpoint = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let addresses = [Address::Tcp(endpoint.address().unwrap()), Address::Shm(name)];
+    let mut server = Peer::new(endpoint);
+    let mut clients = addresses.map(|address| {
+        let mut client = Peer::new(HostEndpoint::client(FabricLimits::default()).unwrap());
+        let (here, there) = open(&mut Host::<false>, &mut client, &mut server, address);
+        (client, here, there)
+    });
+    let mut poller = poller_of(&server.endpoint);
+    for _ in 0..LEARNING {
+        until(&mut Host::<false>, &mut [&mut server], |peers| peers[0].endpoint.prepare_sleep());
+        for (client, here, _) in &mut clients {
+            client.endpoint.send(*here, b"talk").unwrap();
+            client.endpoint.flush();
+        }
+        server.seen.clear();
+        while clients.iter().any(|(_, _, there)| server.messages(*there).is_empty()) {
+            if server.endpoint.prepare_sleep() {
+                let wait = poller.wait(Some(PATIENCE));
+                assert!(wait.ready > 0, "a message was lost");
+                server.endpoint.woken(wait.parts);
+            }
+            server.turn();
+        }
+    }
 }
 
 /// What the server has read without a question stays an edge in the kernel's list, which must end no sleep.
