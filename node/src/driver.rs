@@ -14,6 +14,7 @@ use cell_wal::{LogDevice, LogEvent};
 use crate::agent::Installation;
 use crate::command::{Command, ControlEvent};
 use crate::congestion::{Congestion, STEP_REPLY_BYTES};
+use crate::second_look::SecondLook;
 use crate::snapshot::FailureKind;
 use crate::worker::{LeftPair, Worker, pair_regions};
 
@@ -110,6 +111,8 @@ pub struct WorkerDriver<E, D> {
     /// How long a thread without work looks for some before it sleeps.
     spin_ns: u64,
     spin_until_ns: u64,
+    /// Where the thread may sleep right after a turn that left nothing to do.
+    second_look: Option<SecondLook>,
     /// The last turn was to be followed by this one without a sleep.
     ran_on: bool,
     log_events: Vec<LogEvent>,
@@ -139,6 +142,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             now_ns: 0,
             spin_ns: 0,
             spin_until_ns: 0,
+            second_look: None,
             ran_on: false,
             log_events: Vec::new(),
             refusals: Seldom::default(),
@@ -156,6 +160,13 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     #[must_use]
     pub fn spinning(self, spin_ns: u64) -> WorkerDriver<E, D> {
         WorkerDriver { spin_ns, ..self }
+    }
+
+    /// Lets the thread sleep right after a turn that left nothing to do, where another turn is known to find
+    /// nothing.
+    #[must_use]
+    pub fn sleeping_at_once(self) -> WorkerDriver<E, D> {
+        WorkerDriver { second_look: Some(SecondLook::default()), ..self }
     }
 
     /// The core, to look at.
@@ -187,8 +198,8 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         inputs: impl IntoIterator<Item = WorkerInput<D>>,
     ) -> WorkerTurn {
         let ticked = self.give_time(clock);
-        let mut busy = self.take_inputs(inputs);
-        busy |= self.poll_logs();
+        let has_input = self.take_inputs(inputs) | self.poll_logs();
+        let mut busy = has_input;
         if !self.worker.is_silent() {
             self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
             busy |= self.take_requests();
@@ -201,8 +212,9 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.endpoint.flush();
         self.dismiss();
         let commands = self.worker.take_commands();
-        busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
-        let next = self.next(busy);
+        let has_more = has_input || self.worker.has_work() || !commands.is_empty();
+        busy |= replies > 0 || has_more;
+        let next = self.next(busy, has_more);
         self.ran_on = matches!(next, Next::Again | Next::Spin);
         WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, left, next }
     }
@@ -429,17 +441,21 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         count
     }
 
-    /// Whether the thread may sleep, and what may wake it.
-    fn next(&mut self, busy: bool) -> Next {
+    /// Whether the thread may sleep, and what may wake it. `has_more`: the turn may have left something that
+    /// waits for nothing but the next one.
+    fn next(&mut self, busy: bool, has_more: bool) -> Next {
         if let Some(kind) = self.worker.failure() {
             return Next::End(Ended::Failed(kind));
         }
         if self.worker.is_stopped() {
             return Next::End(Ended::Stopped);
         }
+        if let Some(second_look) = &mut self.second_look {
+            second_look.turn_ended(!busy);
+        }
         if busy {
             self.spin_until_ns = self.now_ns.saturating_add(self.spin_ns);
-            return Next::Again;
+            return if !has_more && self.sleeps_at_once() { Next::Wait } else { Next::Again };
         }
         if self.worker.is_silent() {
             return Next::Rest;
@@ -449,5 +465,20 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         }
         // Peers are informed that they have to wake this end: asked last, right before the sleep.
         if self.endpoint.prepare_sleep() { Next::Wait } else { Next::Again }
+    }
+
+    /// Whether the thread sleeps right after a turn that was not in vain. Only where the logs are idle, too:
+    /// what one pair's commit lets go on may fill the batch of another one, which the next turn submits.
+    fn sleeps_at_once(&mut self) -> bool {
+        let Some(second_look) = &mut self.second_look else { return false };
+        let waits_for_turn = self.congestion.can_resume() || !self.worker.pairs().all(Pair::is_idle);
+        if self.spin_ns > 0 || self.worker.is_silent() || waits_for_turn || !second_look.is_left_out() {
+            return false;
+        }
+        let sleeps = self.endpoint.prepare_sleep();
+        if !sleeps {
+            second_look.is_missed();
+        }
+        sleeps
     }
 }

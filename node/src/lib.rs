@@ -49,6 +49,7 @@ mod rate_limit;
 mod ready;
 mod recoverer;
 mod running_time;
+mod second_look;
 mod settings;
 mod shell;
 mod snapshot;

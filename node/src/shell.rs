@@ -83,7 +83,7 @@ impl Shell {
     ) -> Result<Shell, FabricError> {
         poller.add_endpoint(&endpoint)?;
         Ok(Shell {
-            driver: WorkerDriver::new(worker, endpoint),
+            driver: WorkerDriver::new(worker, endpoint).sleeping_at_once(),
             clock: BootLeaseClock { lease_until_ns },
             watched: Watched { poller, flusher: None, pairs: Vec::new() },
             inbound,

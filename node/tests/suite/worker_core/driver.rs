@@ -105,6 +105,15 @@ impl Pair {
         count
     }
 
+    /// The client asks for something that is answered at once; it arrives.
+    fn ask(&mut self, connection: ConnectionId) {
+        let mut message = Vec::new();
+        Request::Status.encode(RequestHeader::default(), &mut message).unwrap();
+        self.client.send(connection, &message).unwrap();
+        self.client.flush();
+        self.answers();
+    }
+
     /// The client asks for a write, which arrives.
     fn put(&mut self, connection: ConnectionId, name: WriteName) {
         let put = Put { name, condition: Condition::Always, key: b"key", value: b"value" };
@@ -185,6 +194,60 @@ fn thread_sleeps_only_when_nothing_was_done_and_nothing_has_come() {
     pair.greet();
     assert_eq!(pair.turn(Vec::new()).next, Next::Again);
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+/// A pair whose thread has found nothing after its answers for a while, and a client of it.
+fn pair_of_one_client() -> (Pair, ConnectionId) {
+    let (mut pair, disk) = (Pair::new(), SimDisk::new(5));
+    pair.driver = pair.driver.sleeping_at_once();
+    let installation = Installation { sessions: vec![SessionId(9)], whole: true };
+    let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair_on(&disk)], installation }]);
+    let connection = pair.greet();
+    // What a new pair has for its log is on the disk then.
+    for _ in 0..10 {
+        while disk.step() {}
+        pair.turn_for(20 * MS);
+    }
+    let mut looks = 0;
+    for _ in 0..50 {
+        pair.ask(connection);
+        let turn = pair.turn(Vec::new());
+        assert_eq!(turn.replies, 1);
+        if turn.next == Next::Again {
+            looks += 1;
+            assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+        }
+    }
+    assert!((1..20).contains(&looks), "{looks} of 50 looks");
+    (pair, connection)
+}
+
+/// Each answer was followed by a turn in vain.
+#[test]
+fn thread_sleeps_right_after_its_answer_where_nothing_comes_meanwhile() {
+    let (mut pair, connection) = pair_of_one_client();
+    let mut looks = 0;
+    while looks == 0 {
+        pair.ask(connection);
+        looks += u32::from(pair.turn(Vec::new()).next == Next::Again);
+    }
+    // This look finds something: from here on there is one after each answer.
+    for _ in 0..20 {
+        pair.ask(connection);
+        let turn = pair.turn(Vec::new());
+        assert_eq!((turn.replies, turn.next), (1, Next::Again));
+    }
+}
+
+/// What waits for the log may be let go on by a commit, and wait for the next turn then.
+#[test]
+fn thread_looks_once_more_after_a_turn_that_wrote() {
+    let (mut pair, connection) = pair_of_one_client();
+    for number in 1..20 {
+        let (session, floor) = (SessionId(9), OperationNumber(1));
+        pair.put(connection, WriteName { session, number: OperationNumber(number), floor });
+        assert_eq!(pair.turn(Vec::new()).next, Next::Again, "of write {number}");
+    }
 }
 
 #[test]
