@@ -351,6 +351,7 @@ impl Client {
         let clock = self.clock;
         let until_ns = clock.now_ns().saturating_add(nanoseconds(timeout));
         self.driver.validate(&mut || clock.now_ns());
+        self.driver.send_out(&mut || clock.now_ns());
         loop {
             if let Some(completion) = self.driver.core().completion() {
                 return Some(completion);
@@ -442,6 +443,7 @@ impl Client {
     pub(crate) fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
         let clock = self.clock;
         if !self.driver.validate(&mut || clock.now_ns()) {
+            self.driver.send_out(&mut || clock.now_ns());
             self.spin.wait_begins(self.now_ns(), self.driver.core_ref().spin_ns());
         }
         loop {

@@ -21,7 +21,7 @@ use crate::{Item, ScanPage};
 /// How often the endpoint is given the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
 
-/// For so long answers that were found in place are given without a look at the endpoint.
+/// For so long answers that were found in place are given without a look at the endpoint, and requests leave.
 const VALIDATE_ALONE_NS: u64 = 1_000_000;
 
 /// One of the core's connections.
@@ -172,6 +172,20 @@ impl<E: OneSided> Driver<E> {
         self.endpoint.flush();
         // An operation also ends by time alone: its wait for the owner's lease is over, or its deadline came.
         events + commands + reads + self.core.completions().saturating_sub(completions)
+    }
+
+    /// Lets leave what was submitted. A step looks first at what has come, which is a call of the kernel, and
+    /// nothing has before the question is sent. Nothing leaves here if the endpoint has not been looked at
+    /// for a while: a connection that was lost meanwhile is better known before.
+    pub fn send_out(&mut self, clock: &mut dyn FnMut() -> u64) {
+        let now_ns = clock();
+        if now_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
+            return;
+        }
+        self.core.note_time(now_ns);
+        self.carry_out(now_ns);
+        self.post_reads();
+        self.endpoint.flush();
     }
 
     /// Answers what was found in place, which waits for nothing but the time. False if that is nothing, or if

@@ -7,4 +7,5 @@ mod model;
 mod naming;
 mod onesided;
 mod quiet;
+mod send_out;
 mod tcp;
