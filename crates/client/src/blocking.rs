@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller};
+use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller, Spin};
 use cell_protocol::Scan;
 use cell_terms::Version;
 
@@ -14,7 +14,6 @@ use crate::error::{AttemptError, ClientError};
 use crate::operation::WhoSearches;
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::resolve::{Resolved, resolve_all};
-use crate::spin::Spin;
 use crate::transport::{self, Transport};
 use crate::{ClientOptions, Condition, Operation, Search, Ticket};
 
@@ -118,7 +117,7 @@ impl Client {
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
         let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport).naming(server);
-        let mut client = Client { driver, poller, clock, spin: Spin::default() };
+        let mut client = Client { driver, poller, clock, spin: Spin::on_own_cores() };
         let mut lacks_room = false;
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {

@@ -93,7 +93,6 @@ mod routing;
 mod scan_with;
 mod scanner;
 mod session;
-mod spin;
 mod stream;
 mod transport;
 mod waits;

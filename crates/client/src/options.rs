@@ -172,9 +172,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_spin_us",
-        meaning: "Microseconds that a client looks for an answer before it sleeps; while it looks, a server over \
-                  shared memory need not wake it, and a core is busy. Where answers take longer it looks \
-                  ever more seldom.",
+        meaning: "Microseconds that a client looks for an answer before it sleeps; while it looks, a server need \
+                  not wake it, and a core is busy. Where answers take longer, or others want the core, it \
+                  looks ever more seldom; where it may use one core only, it does not.",
         default: "50",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,

@@ -38,6 +38,7 @@ mod remote_access;
 mod shm;
 mod sim;
 mod socket_name;
+mod spin;
 mod taken;
 mod tcp;
 mod tls;
@@ -69,6 +70,7 @@ pub use remote_access::{
 pub use shm::{ShmEndpoint, ShmOptions, peer_process, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
+pub use spin::Spin;
 pub use taken::{RegionDevice, RegionTaker, TakenRegion};
 pub use tcp::{TcpEndpoint, TcpOptions};
 pub use tls::{NodeTls, TlsError, TlsFiles, TlsTrust};
