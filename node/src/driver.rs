@@ -3,7 +3,7 @@
 //! thread does next. No clock, thread, socket or file in here: the shell (`crate::shell`) and the simulator
 //! step the same code, each with an endpoint, log devices and a clock of its own.
 
-use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, RegionKey, SendError};
+use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, RegionKey, SendError, Spin};
 use cell_pair::Pair;
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
@@ -108,9 +108,9 @@ pub struct WorkerDriver<E, D> {
     tick_due_ns: u64,
     /// As of the present turn.
     now_ns: u64,
-    /// How long a thread without work looks for some before it sleeps.
+    /// How long a thread without work looks for some before it sleeps, at most.
     spin_ns: u64,
-    spin_until_ns: u64,
+    spin: Spin,
     /// Where the thread may sleep right after a turn that left nothing to do.
     second_look: Option<SecondLook>,
     /// The last turn was to be followed by this one without a sleep.
@@ -141,7 +141,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             tick_due_ns: 0,
             now_ns: 0,
             spin_ns: 0,
-            spin_until_ns: 0,
+            spin: Spin::on_cores(usize::MAX),
             second_look: None,
             ran_on: false,
             log_events: Vec::new(),
@@ -156,10 +156,16 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         WorkerDriver { congestion: Congestion::new(replies_max), ..self }
     }
 
-    /// Looks for work so long before the thread sleeps.
+    /// Looks for work so long before the thread sleeps, where that is not in vain.
     #[must_use]
     pub fn spinning(self, spin_ns: u64) -> WorkerDriver<E, D> {
         WorkerDriver { spin_ns, ..self }
+    }
+
+    /// On how many cores the thread may run: on one it looks for nothing.
+    #[must_use]
+    pub fn on_cores(self, cores: usize) -> WorkerDriver<E, D> {
+        WorkerDriver { spin: Spin::on_cores(cores), ..self }
     }
 
     /// Lets the thread sleep right after a turn that left nothing to do, where another turn is known to find
@@ -454,29 +460,46 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             second_look.turn_ended(!busy);
         }
         if busy {
-            self.spin_until_ns = self.now_ns.saturating_add(self.spin_ns);
+            self.spin.happened(self.now_ns);
+            self.spin.wait_begins(self.now_ns, self.spin_ns);
             return if !has_more && self.sleeps_at_once() { Next::Wait } else { Next::Again };
         }
         if self.worker.is_silent() {
             return Next::Rest;
         }
-        if self.now_ns < self.spin_until_ns {
+        if self.spin.is_to_look() && self.are_logs_idle() && self.spin.looks_on(self.now_ns) {
             return Next::Spin;
         }
         // Peers are informed that they have to wake this end: asked last, right before the sleep.
-        if self.endpoint.prepare_sleep() { Next::Wait } else { Next::Again }
+        if !self.endpoint.prepare_sleep() {
+            return Next::Again;
+        }
+        self.spin.sleeps();
+        Next::Wait
+    }
+
+    /// Whether no pair waits for its log. While the disk works, a thread that looks for requests may keep the
+    /// kernel's own thread, which ends the write, from its core: see the ring of `cell_wal`.
+    fn are_logs_idle(&self) -> bool {
+        self.worker.pairs().all(Pair::is_idle)
     }
 
     /// Whether the thread sleeps right after a turn that was not in vain. Only where the logs are idle, too:
     /// what one pair's commit lets go on may fill the batch of another one, which the next turn submits.
     fn sleeps_at_once(&mut self) -> bool {
+        let is_bound_to_turn = self.second_look.is_none()
+            || self.spin.is_to_look()
+            || self.worker.is_silent()
+            || self.congestion.can_resume()
+            || !self.are_logs_idle();
         let Some(second_look) = &mut self.second_look else { return false };
-        let waits_for_turn = self.congestion.can_resume() || !self.worker.pairs().all(Pair::is_idle);
-        if self.spin_ns > 0 || self.worker.is_silent() || waits_for_turn || !second_look.is_left_out() {
+        if is_bound_to_turn || !second_look.is_left_out() {
             return false;
         }
         let sleeps = self.endpoint.prepare_sleep();
-        if !sleeps {
+        if sleeps {
+            self.spin.sleeps();
+        } else {
             second_look.is_missed();
         }
         sleeps

@@ -252,8 +252,10 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "worker_spin_us",
         meaning: "Microseconds that a worker without work goes on looking for some before it sleeps; while it looks, \
-                  clients over shared memory need not wake it, and a core is busy.",
-        default: "0",
+                  clients need not wake it, and a core is busy. Where requests take longer to come, or \
+                  others want the core, it looks ever more seldom. It does not look while its logs are \
+                  written, nor where it may use one core only.",
+        default: "20",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,
     },

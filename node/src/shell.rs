@@ -1,6 +1,7 @@
 //! The worker's thread: it steps the worker's loop ([`crate::driver`]) and, when there is nothing to do,
 //! sleeps in one epoll. The clock, the sockets and the files of the data path are here.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -100,9 +101,10 @@ impl Shell {
         Shell { budget, driver: self.driver.within(replies_max), ..self }
     }
 
-    /// Looks for work so long before it sleeps.
+    /// Looks for work so long before it sleeps, where it has more than one core.
     pub(crate) fn spinning(self, spin_ns: u64) -> Shell {
-        Shell { driver: self.driver.spinning(spin_ns), ..self }
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Shell { driver: self.driver.on_cores(cores).spinning(spin_ns), ..self }
     }
 
     /// Reports what the lease's thread counts beside what the worker does.
