@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::{ClusterCounts, boottime_ns};
-use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller, TakenRegion};
+use cell_fabric::{Endpoint, FabricError, HostEndpoint, LookPause, Poller, TakenRegion};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::{CounterValue, PairId};
 use cell_wal::{Flusher, LogCounts};
@@ -70,6 +70,7 @@ pub(crate) struct Shell {
     snapshot: SharedSnapshot,
     budget: Budget,
     snapshot_due_ns: u64,
+    pause: LookPause,
 }
 
 impl Shell {
@@ -93,6 +94,7 @@ impl Shell {
             snapshot,
             budget: Budget::unlimited(),
             snapshot_due_ns: 0,
+            pause: LookPause::default(),
         })
     }
 
@@ -124,7 +126,7 @@ impl Shell {
         loop {
             match self.turn() {
                 Next::Again => {}
-                Next::Spin => std::thread::yield_now(),
+                Next::Spin => self.pause.pause(),
                 Next::Wait => {
                     let wait = self.watched.poller.wait(Some(TICK));
                     self.driver.endpoint_mut().woken(wait.parts);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller, Spin};
+use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, LookPause, Poller, Spin};
 use cell_protocol::Scan;
 use cell_terms::Version;
 
@@ -57,6 +57,7 @@ pub struct Client {
     pub(crate) poller: Poller,
     pub(crate) clock: Clock,
     pub(crate) spin: Spin,
+    pause: LookPause,
 }
 
 impl Client {
@@ -117,7 +118,8 @@ impl Client {
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
         let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport).naming(server);
-        let mut client = Client { driver, poller, clock, spin: Spin::on_own_cores() };
+        let (spin, pause) = (Spin::on_own_cores(), LookPause::default());
+        let mut client = Client { driver, poller, clock, spin, pause };
         let mut lacks_room = false;
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
@@ -462,7 +464,7 @@ impl Client {
             return now_ns;
         }
         if self.spin.looks_on(now_ns) {
-            std::thread::yield_now();
+            self.pause.pause();
             return now_ns;
         }
         if !self.driver.prepare_sleep() {

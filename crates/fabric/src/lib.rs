@@ -70,7 +70,7 @@ pub use remote_access::{
 pub use shm::{ShmEndpoint, ShmOptions, peer_process, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
-pub use spin::Spin;
+pub use spin::{LookPause, Spin};
 pub use taken::{RegionDevice, RegionTaker, TakenRegion};
 pub use tcp::{TcpEndpoint, TcpOptions};
 pub use tls::{NodeTls, TlsError, TlsFiles, TlsTrust};

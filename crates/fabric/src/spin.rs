@@ -16,6 +16,8 @@ use std::num::NonZero;
 const LEVELS: u32 = 8;
 /// Waits in a row that find what they look for, for one in vain.
 const FOUND_FOR_ONE: u32 = 4;
+/// Looks between two offers of the core.
+const LOOKS_AN_OFFER: u32 = 8;
 /// Two looks that lie further apart than this have others between them: a look takes a microsecond or two.
 const APART_NS: u64 = 50_000;
 
@@ -111,6 +113,25 @@ impl Spin {
         if self.found == FOUND_FOR_ONE {
             self.found = 0;
             self.level = self.level.saturating_sub(1);
+        }
+    }
+}
+
+/// What a thread does between two looks. Now and then it lets others run that want its core; each time would
+/// be a call of the kernel a look, which takes longer than the look at shared memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LookPause {
+    looks: u32,
+}
+
+impl LookPause {
+    /// Between two looks.
+    pub fn pause(&mut self) {
+        self.looks = (self.looks + 1) % LOOKS_AN_OFFER;
+        if self.looks == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
         }
     }
 }
