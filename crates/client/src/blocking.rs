@@ -350,9 +350,11 @@ impl Client {
             return Some(completion);
         }
         let clock = self.clock;
-        let until_ns = clock.now_ns().saturating_add(nanoseconds(timeout));
+        let now_ns = clock.now_ns();
+        let until_ns = now_ns.saturating_add(nanoseconds(timeout));
         self.driver.validate(&mut || clock.now_ns());
         self.driver.send_out(&mut || clock.now_ns());
+        self.spin.wait_begins(now_ns, self.driver.core_ref().spin_ns());
         loop {
             if let Some(completion) = self.driver.core().completion() {
                 return Some(completion);
@@ -461,6 +463,9 @@ impl Client {
         let now_ns = self.driver.now_ns();
         if happened > 0 {
             self.spin.happened(now_ns);
+            return now_ns;
+        }
+        if now_ns >= until_ns {
             return now_ns;
         }
         if self.spin.looks_on(now_ns) {
