@@ -73,6 +73,18 @@ pub fn time_of_threads_ns(process: Pid, name: &str) -> u64 {
     threads(process).filter(has_name).filter_map(|thread| thread_ns(&thread)).sum()
 }
 
+/// How often the threads of a process that live have gone to sleep so far; zero where the kernel does not
+/// say.
+pub fn sleeps(process: Pid) -> u64 {
+    threads(process).filter_map(|thread| thread_sleeps(&thread)).sum()
+}
+
+fn thread_sleeps(thread: &Path) -> Option<u64> {
+    let text = fs::read_to_string(thread.join("status")).ok()?;
+    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
+}
+
 fn threads(process: Pid) -> impl Iterator<Item = PathBuf> {
     let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
     fs::read_dir(tasks).into_iter().flatten().flatten().map(|thread| thread.path())
@@ -135,6 +147,20 @@ mod tests {
         let used = Used::of(this).since_ns(Used::default());
         assert!(used > worked / 2, "{used} of {worked}");
         assert!(Used::of(this).ticks_ns > worked / 2);
+    }
+
+    #[test]
+    fn sleeps_are_those_of_all_threads() {
+        let this = rustix::process::getpid();
+        let before = sleeps(this);
+        let (give, take) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || take.recv());
+        // It has slept once it waits.
+        while sleeps(this) == before {
+            std::thread::yield_now();
+        }
+        drop(give);
+        assert!(sleeper.join().expect("it ends").is_err());
     }
 
     #[test]

@@ -220,6 +220,11 @@ impl Redis {
         crate::processor::time_ns(rustix::process::Pid::from_child(&self.child))
     }
 
+    /// How often the server has gone to sleep.
+    pub fn sleeps(&self) -> u64 {
+        crate::processor::sleeps(rustix::process::Pid::from_child(&self.child))
+    }
+
     /// Resident memory of the server.
     pub fn resident_bytes(&self) -> u64 {
         cell_tests::process::resident_bytes(rustix::process::Pid::from_child(&self.child))

@@ -8,6 +8,7 @@ use cell_client::{
 };
 use cell_fabric::TlsTrust;
 use cell_tests::lease::LONG_LEASE;
+use cell_tests::program;
 use cell_tests::server::Server;
 use cell_tests::wait;
 
@@ -179,6 +180,24 @@ impl Served {
     /// Processor time that the node has used, all threads together, in nanoseconds.
     pub fn processor_ns(&self) -> u64 {
         self.server.node().map_or(0, crate::processor::time_ns)
+    }
+
+    /// How often the node's threads have gone to sleep.
+    pub fn sleeps(&self) -> u64 {
+        self.server.node().map_or(0, crate::processor::sleeps)
+    }
+
+    /// Sets a setting while the node runs, or takes that back; it is in force then.
+    ///
+    /// # Errors
+    /// The command's words.
+    pub fn tune(&self, name: &str, value: Option<&str>) -> Result<(), BenchError> {
+        let set = value.map(|value| format!("{name}={value}"));
+        let change = set.as_deref().map_or_else(|| vec!["--unset", name], |set| vec![set]);
+        let http = self.server.http_address().to_string();
+        let ends: [&[&str]; 3] = [&["tune", "set"], &change, &["--wait=2m", "--http", &http]];
+        let said = program::run(&ends.concat());
+        if said.code == Some(0) { Ok(()) } else { Err(std::io::Error::other(said.err).into()) }
     }
 
     /// Connects anew, as a client whose reads go by messages: the node carries each of them out.
