@@ -249,13 +249,15 @@ async fn poll_once(future: Pin<&mut impl Future>) -> bool {
 pub(crate) fn operations_polled_together_are_under_way_together(server: &Server, transport: Transport) {
     on_one_thread(async {
         let client = looking(server, transport, 1_000_000).await;
-        let mut first = pin!(client.get(b"absent"));
-        let mut second = pin!(client.get(b"absent"));
-        assert!(!poll_once(first.as_mut()).await && !poll_once(second.as_mut()).await);
-        assert_eq!(client.outstanding(), 2);
-        let both = async { tokio::join!(first, second) };
-        let (first, second) = tokio::time::timeout(PATIENCE, both).await.expect("both are answered");
-        assert_eq!((first.unwrap(), second.unwrap()), (None, None));
+        {
+            let mut first = pin!(client.get(b"absent"));
+            let mut second = pin!(client.get(b"absent"));
+            assert!(!poll_once(first.as_mut()).await && !poll_once(second.as_mut()).await);
+            assert_eq!(client.outstanding(), 2);
+            let both = async { tokio::join!(first, second) };
+            let (first, second) = tokio::time::timeout(PATIENCE, both).await.expect("both are answered");
+            assert_eq!((first.unwrap(), second.unwrap()), (None, None));
+        }
         client.close().await;
     });
 }

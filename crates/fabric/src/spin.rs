@@ -84,9 +84,15 @@ impl Spin {
         self.has_others_core && self.spin_ns > 0 && self.plain_waits == 0
     }
 
+    /// Whether the present wait is not over for looks at this time.
+    #[must_use]
+    pub fn has_time(&self, now_ns: u64) -> bool {
+        self.is_to_look() && now_ns < self.busy_ns.saturating_add(self.spin_ns)
+    }
+
     /// Whether to look once more.
     pub fn looks_on(&mut self, now_ns: u64) -> bool {
-        if !self.is_to_look() || now_ns >= self.busy_ns.saturating_add(self.spin_ns) {
+        if !self.has_time(now_ns) {
             return false;
         }
         let looked_ns = self.looked_ns.replace(now_ns).unwrap_or(now_ns);

@@ -146,6 +146,7 @@ mod tests {
     const IDLE_NS: u64 = 100 * SECOND;
     const ONE: ConnectionId = ConnectionId::from_number(1);
     const OTHER: ConnectionId = ConnectionId::from_number(2);
+    const NONE: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
 
     fn table_of(sessions: &[u64]) -> SessionTable {
         let mut table = SessionTable::default();
@@ -163,13 +164,13 @@ mod tests {
     fn sweep_names_what_is_idle_and_what_is_used_and_was_long_not_spoken_for() {
         let mut table = table_of(&[1, 2, 3]);
         table.touch(SessionId(2), SECOND);
-        assert_eq!(swept(&mut table, 20), [vec![], vec![]]);
+        assert_eq!(swept(&mut table, 20), NONE);
         assert_eq!(swept(&mut table, 25), [vec![], vec![2]], "the others were not used since");
-        assert_eq!(swept(&mut table, 29), [vec![], vec![]], "so soon nobody looks again");
+        assert_eq!(swept(&mut table, 29), NONE, "so soon nobody looks again");
         let of = table.known.get_mut(&SessionId(2)).unwrap();
         of.kept_ns = 25 * SECOND;
         table.touch(SessionId(2), 40 * SECOND);
-        assert_eq!(swept(&mut table, 45), [vec![], vec![]]);
+        assert_eq!(swept(&mut table, 45), NONE);
         assert_eq!(swept(&mut table, 50), [vec![], vec![2]]);
         table.touch(SessionId(3), 99 * SECOND);
         assert_eq!(swept(&mut table, 100), [vec![1], vec![2, 3]]);

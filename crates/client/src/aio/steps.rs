@@ -46,11 +46,7 @@ impl Client {
 
     /// Whether one operation alone is under way, and its answer may come sooner than a sleep would end.
     pub(super) fn is_looking(&self) -> bool {
-        self.looks_on(self.now_ns())
-    }
-
-    fn looks_on(&self, now_ns: u64) -> bool {
-        self.outstanding() == 1 && self.spin.looks_on(now_ns)
+        self.outstanding() == 1 && self.spin.has_time(self.now_ns())
     }
 
     /// One step; whether it is still as [`Client::is_looking`] says.
@@ -60,7 +56,7 @@ impl Client {
         if happened > 0 {
             self.spin.happened(now_ns);
         }
-        self.looks_on(now_ns)
+        self.outstanding() == 1 && self.spin.looks_on(now_ns)
     }
 
     /// One step. When nothing happened and nothing is readable: for how long one may sleep. For no time at
