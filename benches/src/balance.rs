@@ -1,8 +1,8 @@
 //! `balance`: loads into three nodes whose keys fall onto one of them, onto all alike, or onto one after the
 //! other: how the nodes share bytes and operations with balance on and off, and what that costs a load beside
 //! one into nodes that were split by hand. Each load has the machine to itself; they take turns. What pairs
-//! and their moves took of each is noted beside it. And how long it takes until a node that was killed has its
-//! share again.
+//! and their moves took of each is noted beside it. And how long it takes until a node that was killed has
+//! its share again.
 
 use std::fmt;
 use std::path::Path;

@@ -9,8 +9,8 @@ use crate::served::{BALANCE_OFF, Served, leases, ready_bytes, several_pairs};
 
 /// How many there are.
 pub(super) const NODES: u16 = 3;
-/// So many ranges a node, of keys that are printable and random: nothing moves, and each time a node that dies
-/// has as much, in pairs of about the same size. What is compared are the coordinators.
+/// So many ranges a node, of keys that are printable and random: nothing moves, and each time a node that
+/// dies has as much, in pairs of about the same size. What is compared are the coordinators.
 const RANGES_A_NODE: u64 = 4;
 const SPLIT_KEYS: &str = "(,0,8,@,H,P,W,_,g,o,w";
 

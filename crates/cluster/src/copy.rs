@@ -21,8 +21,8 @@ const OF_EMPTY: &str = "cluster/";
 /// The secret by which nodes know each other over HTTP. A node makes it when it starts, also one that may not
 /// join then: it says nothing of a cluster's having been there.
 pub const KEY_PEER_SECRET: &str = "web/peer-secret";
-/// The row that `cell doctor` writes and removes. One that was killed in between leaves it: it says nothing of
-/// a cluster, and the next doctor removes it.
+/// The row that `cell doctor` writes and removes. One that was killed in between leaves it: it says nothing
+/// of a cluster, and the next doctor removes it.
 pub const KEY_DOCTOR: &str = "doctor/write";
 /// Rows of tools that are at work, or were killed, and of no cluster.
 const OF_TOOLS: [&str; 2] = [KEY_DOCTOR, KEY_DRILL];
@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(to.link().read(KEY_PEER_SECRET).unwrap().unwrap().value, "old");
     }
 
-    /// A doctor that was killed between its write and its removal was in the way of the copy for good. On etcd
-    /// no row says on which lease it hangs, so that the row of a drill would have lasted for ever.
+    /// A doctor that was killed between its write and its removal was in the way of the copy for good. On
+    /// etcd no row says on which lease it hangs, so that the row of a drill would have lasted for ever.
     #[test]
     fn copy_table_passes_by_what_a_doctor_or_a_drill_has_left() {
         let [from, to] = [Sim::new(7), Sim::new(8)];

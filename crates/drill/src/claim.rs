@@ -83,8 +83,8 @@ impl ClaimRow {
     }
 
     /// Has the row, if it is this one, go with an agent's lease from now on, and by nothing else; whether it
-    /// does. A row that an agent keeps is that agent's: its drill runs, or is taken back, and whoever names it
-    /// does not get it, or would end it. Without its agent it goes by itself.
+    /// does. A row that an agent keeps is that agent's: its drill runs, or is taken back, and whoever names
+    /// it does not get it, or would end it. Without its agent it goes by itself.
     ///
     /// # Errors
     /// The coordinator's.

@@ -36,8 +36,8 @@ const READ_DEADLINE: Duration = Duration::from_secs(1);
 /// How long another node may take to halt a drill.
 const HALT_DEADLINE: Duration = Duration::from_secs(6);
 /// How long another node may take to begin a drill: it asks the others for their agents, begins then or does
-/// not, and asks who has claimed it already; the rest is for the way there and back. Who gave up earlier would
-/// ask the next node for a drill that may begin yet.
+/// not, and asks who has claimed it already; the rest is for the way there and back. Who gave up earlier
+/// would ask the next node for a drill that may begin yet.
 const BEGIN_DEADLINE: Duration =
     BEGIN_WITHIN.saturating_add(READ_DEADLINE.saturating_mul(2)).saturating_add(Duration::from_secs(1));
 /// What distinguishes requests, from the node that one was sent to, to the node that runs the drill.

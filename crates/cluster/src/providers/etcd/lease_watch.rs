@@ -18,11 +18,15 @@
 //! back one by one. Otherwise such a gap counts: a node that dies beside an election of etcd, or on a disk
 //! that keeps etcd waiting, is to keep its pairs for no longer than its lease. By (1) to (4) that is safe.
 //! A time in which the observer's own process stood still is such a gap, too: others may have stood still
-//! with it, on one machine. Gaps that come again and again put an end off twice its length at most, in which
-//! no gap counts for more than a fifth: after ten answers nobody has renewed it who could have, as an observer
-//! has asked. Otherwise an etcd that stalls all the time would keep a dead node's pairs for ever. Where etcd answers reads and lets nobody write, for want of space, each refusal
-//! of a renewal of its own, or of an end, has it begin anew: when there is room again, nodes have most of a
-//! lease to renew theirs.
+//! with it, on one machine.
+//!
+//! Gaps that come again and again put an end off twice its length at most, in which no gap counts for more
+//! than a fifth: that takes eleven answers, and by then a holder that lives could have renewed it. Otherwise
+//! an etcd that stalls all the time would keep a dead node's pairs for ever.
+//!
+//! Where etcd answers reads and lets nobody write, for want of space, each refusal of a renewal of the
+//! observer's own, or of an end, has it begin anew: when there is room again, nodes have most of a lease to
+//! renew theirs.
 
 use std::collections::BTreeMap;
 
@@ -77,8 +81,8 @@ impl Sighting {
         }
     }
 
-    /// Whether it is over, as was found by a question that was asked then. It never is before its whole length
-    /// since the first answer.
+    /// Whether it is over, as was found by a question that was asked then. It never is before its whole
+    /// length since the first answer.
     fn is_over(&self, asked_ns: u64) -> bool {
         let ttl_ns = self.lease.ttl_ns();
         let has_lasted = |from_ns: u64| asked_ns >= from_ns.saturating_add(ttl_ns);
