@@ -9,7 +9,8 @@ use cell_client::{Client, ClientOptions, ScanRange, Search};
 use cell_cluster::boottime_ns;
 use cell_terms::text::with_causes;
 
-use crate::door::{CHECK_WITHIN, EndOfAll};
+use crate::deadline::EndOfAll;
+use crate::door::CHECK_WITHIN;
 use crate::error::DrillError;
 use crate::fault::FaultKind;
 use crate::journal::{Closed, Journal};

@@ -9,7 +9,7 @@
 //! | `fault` | what can be done to a node, and how it is taken back |
 //! | `claim` | the coordinator's row of the drill that runs, one at a time |
 //! | `wire` | what a supervisor is asked and says |
-//! | `supervisor`, `door` | the connection to it, or to all agents as if they were one; one of these |
+//! | `supervisor`, `door`, `deadline` | the connection to it, or to all agents as if they were one; one of these; when it ends |
 //! | `keys`, `places` | which keys: their form, and in which pairs they lie |
 //! | `load`, `journal`, `leftover` | who writes and reads, what each was answered and when; how keys go |
 //! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
@@ -19,6 +19,7 @@
 #![allow(clippy::disallowed_methods, reason = "a shell: a drill waits in real time, at a steady rate")]
 
 mod claim;
+mod deadline;
 mod door;
 mod drill;
 mod error;

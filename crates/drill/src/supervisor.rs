@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::door::{Agents, Door, EndOfAll};
+use crate::deadline::EndOfAll;
+use crate::door::{Agents, Door};
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
