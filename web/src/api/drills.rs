@@ -322,11 +322,11 @@ async fn begin(
     };
     let (runner, lease, trust) = (snapshot.node.0, snapshot.incarnation, shared.store.trust.clone());
     let place = RunPlace { at, runner, lease, coordinator, now_unix_ms, token, trust };
-    let (registry, own) = (Arc::clone(&shared), runner);
+    let registry = Arc::clone(&shared);
     let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
     match started {
-        Ok(Ok((id, runner))) if runner == own => Ok(accepted(&shared, id, runner)),
-        // Another node has claimed it, by the same request. Whether it runs that one knows.
+        // It may have been claimed by the same request before, at another node or by this one, whose agent
+        // keeps the row of what it did not begin. Whether it runs its node knows.
         Ok(Ok((id, runner))) => match find(&shared, &id, Scope::Cluster).await {
             Ok(_) => Ok(accepted(&shared, id, runner)),
             Err(why) => Err(not_known_to_run(&id, runner, &why)),
@@ -467,7 +467,7 @@ fn unreachable(member: &MemberRow, why: &str) -> Problem {
     Problem::unavailable(detail).next("try again in a second")
 }
 
-/// Another node has claimed a drill that was asked for twice, and does not show it.
+/// A node has claimed a drill that was asked for twice, and does not show it.
 fn not_known_to_run(id: &str, runner: u32, why: &Problem) -> Problem {
     let detail = format!(
         "Node {runner} has claimed this drill ({id}), and has not begun it so far as is known: {}",
@@ -844,7 +844,7 @@ mod tests {
     /// Whoever gave up waiting for a node asked the next one: that one found the claim of the first, and said
     /// that the drill runs. It never did where an agent stood still.
     #[test]
-    fn drill_that_another_node_has_claimed_and_not_begun_is_not_said_to_run() {
+    fn drill_that_a_node_has_claimed_and_not_begun_is_not_said_to_run() {
         let (asked, lines) = channel();
         let (agents, nth) = ([0, 1, 2].map(|node| agent(node, &asked)), AtomicUsize::new(0));
         let cluster = TestCluster::start_with(3, &[], |sources| {
@@ -862,6 +862,14 @@ mod tests {
         assert_eq!(answer.problem(), (503, "unavailable"), "{answer:?}");
         let words = answer.body["detail"].as_str().unwrap();
         assert!(words.contains("Node 0 has claimed this drill (drill-0-7)"), "{words}");
+        // Its own one, which an agent keeps that has answered too late.
+        claim.try_release(link).unwrap();
+        let own = ClaimRow { id: "drill-2-8".to_owned(), runner: 2, kept_by: Some(lease.0), ..claim };
+        assert_eq!(own.take(link, lease).unwrap(), None);
+        let answer = cluster.send(2, &request);
+        assert_eq!(answer.problem(), (503, "unavailable"), "{answer:?}");
+        let words = answer.body["detail"].as_str().unwrap();
+        assert!(words.contains("Node 2 has claimed this drill (drill-2-8)"), "{words}");
         assert_eq!(lines.try_iter().count(), 0, "nothing is asked of an agent");
     }
 

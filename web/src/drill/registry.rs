@@ -92,9 +92,9 @@ impl Drills {
     }
 
     /// Begins a drill on a thread of its own, unless the same request has started one before: then that one
-    /// is meant. Its name and the node that runs it; of another node it is known alone that it has claimed
-    /// the drill, and not whether it runs. Blocks for calls of coordinator and supervisor, for
-    /// [`BEGIN_WITHIN`] at most.
+    /// is meant. Its name and the node that runs it; of one that was claimed before, also by this node, it is
+    /// not known whether it runs. Blocks for calls of coordinator and supervisor, for [`BEGIN_WITHIN`] at
+    /// most.
     pub(crate) fn begin(
         &self,
         place: &RunPlace,
