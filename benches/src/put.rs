@@ -2,6 +2,7 @@
 //! log, beside a raw loop that syncs the same bytes, and large values beside the disk's bandwidth.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,19 +62,29 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     checkpointing(&mut sync, &data, &work, &folder.0, report)
 }
 
-/// A folder for data on the disk to be measured. It is removed at the end, also if a signal is the end.
+/// A new folder for data on the disk to be measured. It is removed at the end, also if a signal is the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
     pub(crate) fn new(dir: Option<&Path>) -> Result<Self, BenchError> {
         // Not TMPDIR: that is often in memory, where a sync costs nothing and no write goes past the cache.
         let parent = dir.map_or_else(std::env::current_dir, std::path::absolute)?;
-        let folder = parent.join(format!("cell-benches-{}", std::process::id()));
-        reaper::remove(&folder);
-        match std::fs::create_dir_all(&folder) {
-            Ok(()) => Ok(Self(folder)),
-            Err(why) => Err(BenchError::Folder { path: folder, why }),
+        if let Err(why) = std::fs::create_dir_all(&parent) {
+            return Err(BenchError::Folder { path: parent, why });
         }
+        let name = format!("cell-benches-{}", std::process::id());
+        let (mut folder, mut taken) = (parent.join(&name), 0);
+        // One that is there is somebody else's, such as a bench's of another host whose process has the same
+        // number, and is not to be removed with this one.
+        while let Err(why) = std::fs::create_dir(&folder) {
+            if why.kind() != ErrorKind::AlreadyExists {
+                return Err(BenchError::Folder { path: folder, why });
+            }
+            taken += 1;
+            folder = parent.join(format!("{name}-{taken}"));
+        }
+        reaper::remove(&folder);
+        Ok(Self(folder))
     }
 }
 
@@ -390,4 +401,25 @@ fn checkpointing(
     let bench = format!("put/during checkpoints {outstanding}");
     report.add(Figure::beside(bench, "op/s", with, "the same without", without, Goal::AtLeast(0.85)))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was taken for the bench's own, and went with it.
+    #[test]
+    fn scratch_is_a_new_folder_and_what_was_there_stays() {
+        let parent = tempfile::tempdir().expect("a temporary folder can be made");
+        let others = parent.path().join(format!("cell-benches-{}", std::process::id()));
+        let kept = others.join("kept");
+        std::fs::create_dir(&others).expect("it is not there");
+        std::fs::write(&kept, "").expect("it is a folder");
+        let [first, second] = [(); 2].map(|()| Scratch::new(Some(parent.path())).expect("there is room"));
+        let folders = [first.0.clone(), second.0.clone()];
+        assert!(folders.iter().all(|folder| folder.is_dir() && *folder != others), "{folders:?}");
+        assert_ne!(folders[0], folders[1]);
+        drop((first, second));
+        assert!(kept.is_file() && !folders.iter().any(|folder| folder.exists()), "{folders:?}");
+    }
 }
