@@ -108,6 +108,8 @@ pub struct WorkerDriver<E, D> {
     tick_due_ns: u64,
     /// As of the present turn.
     now_ns: u64,
+    /// When its replies left.
+    replied_ns: u64,
     /// How long a thread without work looks for some before it sleeps, at most.
     spin_ns: u64,
     spin: Spin,
@@ -140,6 +142,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             congestion: Congestion::new(usize::MAX),
             tick_due_ns: 0,
             now_ns: 0,
+            replied_ns: 0,
             spin_ns: 0,
             spin: Spin::on_cores(usize::MAX),
             second_look: None,
@@ -221,6 +224,10 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let has_more = has_input || self.worker.has_work() || !commands.is_empty();
         busy |= replies > 0 || has_more;
         let next = self.next(busy, has_more);
+        if busy && next == Next::Wait {
+            // No turn follows that would say how long this one took.
+            self.worker.turned(self.replied_ns.saturating_sub(self.now_ns));
+        }
         self.ran_on = matches!(next, Next::Again | Next::Spin);
         WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, left, next }
     }
@@ -420,6 +427,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     fn send_replies(&mut self, clock: &mut impl WorkerClock) -> usize {
         let now_ns = clock.now_ns();
         let lease_until_ns = clock.lease_until_ns();
+        self.replied_ns = now_ns;
         let mut count = 0;
         let mut closed = Vec::new();
         for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {

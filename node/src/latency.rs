@@ -155,7 +155,7 @@ impl Latencies {
         }
     }
 
-    /// A turn after which the worker looked for requests at once took so long.
+    /// A turn that did something, or after which the worker looked for requests at once, took so long.
     #[inline]
     pub(crate) fn turned(&mut self, took_ns: u64) {
         let took = took_ns >> UNIT_SHIFT;

@@ -355,7 +355,8 @@ impl Worker {
         self.pairs.all().for_each(|at| self.checkpoint_tick(at));
     }
 
-    /// A turn took so long, and the next one follows it at once: how long requests wait is seen by that.
+    /// A turn took so long that did something, or was followed by the next one at once: how long requests
+    /// wait is seen by that.
     pub(crate) fn turned(&mut self, took_ns: u64) {
         self.latencies.turned(took_ns);
     }

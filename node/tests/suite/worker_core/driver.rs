@@ -239,6 +239,25 @@ fn thread_sleeps_right_after_its_answer_where_nothing_comes_meanwhile() {
     }
 }
 
+/// A request that comes in such a turn waits for its end, too. Those alone counted that another one followed.
+#[test]
+fn turn_after_which_the_thread_sleeps_counts_in_how_long_requests_wait() {
+    let (mut pair, connection) = pair_of_one_client();
+    for _ in 0..250 {
+        pair.ask(connection);
+        let read = RefCell::default();
+        let mut clock = Clock { now_ns: pair.now_ns, passes_ns: MS, lease_until_ns: u64::MAX, read: &read };
+        let mut next = pair.driver.step(&mut clock, []).next;
+        pair.now_ns += 2 * MS;
+        while next == Next::Again {
+            next = pair.turn(Vec::new()).next;
+        }
+    }
+    // A turn of 1 ms in each 12, of which a request waits for half.
+    let estimate_ns = pair.driver.worker().snapshot().latencies.queue_estimate_ns;
+    assert!((MS / 30..MS / 15).contains(&estimate_ns), "{estimate_ns}");
+}
+
 /// What waits for the log may be let go on by a commit, and wait for the next turn then.
 #[test]
 fn thread_looks_once_more_after_a_turn_that_wrote() {
