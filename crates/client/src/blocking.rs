@@ -365,6 +365,7 @@ impl Client {
             }
             let now_ns = self.advance(until_ns);
             if now_ns >= until_ns {
+                self.spin.ends();
                 return self.driver.core().completion();
             }
         }

@@ -101,10 +101,18 @@ impl Spin {
 
     /// The thread sleeps now.
     pub fn sleeps(&mut self) {
-        if self.looked_ns.take().is_some() {
-            self.was_in_vain();
+        if self.looked_ns.is_some() {
+            self.ends();
         } else {
             self.plain_waits = self.plain_waits.saturating_sub(1);
+        }
+    }
+
+    /// The wait ends by its caller's time, and not by a sleep. If it looked and nothing came, that was in
+    /// vain: who waits again and again for less than a look may take would never sleep.
+    pub fn ends(&mut self) {
+        if self.looked_ns.take().is_some() {
+            self.was_in_vain();
         }
     }
 
@@ -234,6 +242,23 @@ mod tests {
         assert!(!spin.looks_on(2 * APART_NS + 1));
         spin.sleeps();
         assert!(!spin.is_to_look());
+    }
+
+    /// Each of them looked, and none was known to be in vain.
+    #[test]
+    fn waits_that_end_by_their_time_look_ever_more_seldom() {
+        let (mut spin, mut looks) = (Spin::on_cores(2), 0);
+        for wait in 0..1_000 {
+            let now_ns = wait * LATE_NS;
+            spin.wait_begins(now_ns, SPIN_NS);
+            if spin.looks_on(now_ns) {
+                looks += 1;
+            } else {
+                spin.sleeps();
+            }
+            spin.ends();
+        }
+        assert!((2..20).contains(&looks), "{looks}");
     }
 
     proptest! {
