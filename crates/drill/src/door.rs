@@ -62,8 +62,9 @@ pub(crate) struct Door {
     pub(crate) looks_only: bool,
     /// By how many nanoseconds this host's clock is ahead of the agent's.
     ahead_ns: i64,
-    /// Of one that has let this one in: each exchange has [`ANSWER_WITHIN`]. Until then all of it had.
     deadline: Option<Deadline>,
+    /// It has let this one in: each exchange has [`ANSWER_WITHIN`]. Until then all of it has.
+    is_in: bool,
     /// However long an exchange may take.
     end_of_all: EndOfAll,
 }
@@ -76,7 +77,7 @@ impl Door {
             let deadline = Deadline::default(); // begun by each exchange
             let stream = SupervisorSocket { socket, deadline: deadline.clone() };
             let door = Door::new(None, Box::new(stream));
-            Door { deadline: Some(deadline), end_of_all, ..door }
+            Door { deadline: Some(deadline), is_in: true, end_of_all, ..door }
         });
         connected.map_err(|error| {
             let why = match error.kind() {
@@ -109,6 +110,7 @@ impl Door {
             }
         };
         let mut door = Door::new(Some(agent.to_owned()), stream);
+        door.deadline = Some(deadline);
         let hello = AgentHello { wire: AGENT_WIRE, token: agents.token.clone() };
         match door.answer(&hello) {
             Err(DrillError::Refused { what, next }) => {
@@ -117,7 +119,7 @@ impl Door {
             Err(error) => Err(error),
             Ok(_) => {
                 door.learn_clock()?;
-                (door.deadline, door.end_of_all) = (Some(deadline), end_of_all);
+                (door.is_in, door.end_of_all) = (true, end_of_all);
                 Ok(door)
             }
         }
@@ -126,7 +128,8 @@ impl Door {
     fn new(agent: Option<String>, stream: Box<dyn Stream>) -> Door {
         let stream = BufReader::new(stream);
         let (nodes, looks_only, ahead_ns) = (Vec::new(), false, 0);
-        Door { agent, stream, nodes, looks_only, ahead_ns, deadline: None, end_of_all: EndOfAll::NEVER }
+        let (deadline, is_in, end_of_all) = (None, false, EndOfAll::NEVER);
+        Door { agent, stream, nodes, looks_only, ahead_ns, deadline, is_in, end_of_all }
     }
 
     /// From now on each exchange has its whole time.
@@ -189,7 +192,7 @@ impl Door {
     fn exchange(&mut self, asked: &impl Serialize) -> io::Result<String> {
         let mut line = serde_json::to_vec(asked)?;
         line.push(b'\n');
-        if let Some(deadline) = &self.deadline {
+        if let Some(deadline) = self.deadline.as_ref().filter(|_| self.is_in) {
             deadline.begin(self.end_of_all.bound(ANSWER_WITHIN));
         }
         let stream = self.stream.get_mut();
@@ -433,7 +436,7 @@ pub(crate) mod tests {
         let (deadline, end_of_all) = (Deadline::default(), EndOfAll::after(Duration::from_millis(50)));
         let stream = SupervisorSocket { socket, deadline: deadline.clone() };
         let door = Door::new(None, Box::new(stream));
-        let mut door = Door { deadline: Some(deadline), end_of_all, ..door };
+        let mut door = Door { deadline: Some(deadline), is_in: true, end_of_all, ..door };
         let error = door.ask(DrillRequest::Status).unwrap_err().to_string();
         assert!(error.contains("does not answer within") && error.ends_with("ms"), "{error}");
     }

@@ -35,7 +35,7 @@ use crate::counter::FabricCounters;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
-use crate::poller::ReadyParts;
+use crate::ready_parts::ReadyParts;
 use crate::remote_access::{ReadFailure, ReadTag};
 
 /// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply

@@ -33,6 +33,7 @@ mod partition;
 mod poller;
 mod queue_pair_end;
 mod read_permission;
+mod ready_parts;
 mod registry;
 mod remote_access;
 mod shm;
@@ -61,8 +62,9 @@ pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
-pub use poller::{Poller, ReadyParts, Wait, Waker};
+pub use poller::{Poller, Wait, Waker};
 pub use read_permission::ReadPermission;
+pub use ready_parts::ReadyParts;
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
     RemoteSwap, RemoteWrite,

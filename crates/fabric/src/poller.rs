@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
+use crate::ready_parts::ReadyParts;
 
 const WAKER_TOKEN: u64 = u64::MAX;
 /// Of what is added one by one.
@@ -46,24 +47,6 @@ pub struct Wait {
     pub ready: usize,
     /// Those of them that are parts of an endpoint.
     pub parts: ReadyParts,
-}
-
-/// Which parts of an endpoint have something: see [`Endpoint::wake_descriptors`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadyParts(u64);
-
-impl ReadyParts {
-    /// The part of this number alone; none if it is 64 or more.
-    #[must_use]
-    pub const fn of(part: usize) -> ReadyParts {
-        ReadyParts(if part < 64 { 1 << part } else { 0 })
-    }
-
-    /// Whether the part of this number is one of them.
-    #[must_use]
-    pub const fn has(self, part: usize) -> bool {
-        self.0 & ReadyParts::of(part).0 != 0
-    }
 }
 
 impl Poller {

@@ -14,7 +14,7 @@ use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
-use crate::poller::ReadyParts;
+use crate::ready_parts::ReadyParts;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 
