@@ -128,7 +128,7 @@ impl Shared {
         };
         let ticket = client.submit_to(who, operation)?;
         let answer = client.answered_at_once(ticket);
-        let looks = answer.is_none() && client.is_looking();
+        let looks = answer.is_none() && client.begins_to_look();
         let looked = std::mem::replace(&mut state.looked_for, looks.then_some(ticket)).is_some();
         // Who looked before looks no more: it is not alone.
         let is_pumps = !looks && (answer.is_none() || looked);

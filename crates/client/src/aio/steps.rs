@@ -44,7 +44,14 @@ impl Client {
         self.driver.core().completion()
     }
 
-    /// Whether one operation alone is under way, and its answer may come sooner than a sleep would end.
+    /// Whether the operation that was just submitted is alone under way, and its answer may come sooner than
+    /// a sleep would end. Then this is the first look of its task, which counts as one.
+    pub(super) fn begins_to_look(&mut self) -> bool {
+        let now_ns = self.now_ns();
+        self.outstanding() == 1 && self.spin.looks_on(now_ns)
+    }
+
+    /// Whether it is still so, for who does not look.
     pub(super) fn is_looking(&self) -> bool {
         self.outstanding() == 1 && self.spin.has_time(self.now_ns())
     }
