@@ -8,8 +8,10 @@
 //! 3. the answer is there. If none is in time, or another operation is submitted, the pump is woken, and
 //!    wakes who waits.
 //!
-//! What wakes the pump between 1 and 3 is left to who looks, and made up for at 3. A task that is not polled
-//! again holds nothing else up: the pump leaves it no more than the time that looks may take.
+//! A pump that is woken between 1 and 3 leaves it to who looks, and comes again after a millisecond. Were it
+//! woken at 3 to make up for that, it would be once for each operation of a task that asks one by one: the
+//! next one is under way when it runs. A task that is not polled again holds up no operation but its own.
+//! That goes on when the pump is awake, within [`IDLE_SLEEP_MAX`] at most: who looks sets no bell of a ring.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -48,8 +50,6 @@ struct State {
     answers: HashMap<Ticket, AnswerState>,
     /// The operation whose own task looks for its answer.
     looked_for: Option<Ticket>,
-    /// The pump was woken meanwhile, and has left it at that.
-    is_turn_owed: bool,
     /// Futures to wake when the lock is free again.
     wakers: Vec<Waker>,
 }
@@ -84,13 +84,8 @@ impl Shared {
     /// Shares a client that is connected; also the descriptor that is readable when it has something to do.
     pub(super) fn new(client: crate::Client) -> Result<(Shared, OwnedFd), ClientError> {
         let descriptor = client.wake_descriptor()?;
-        let state = State {
-            client: Some(client),
-            answers: HashMap::new(),
-            looked_for: None,
-            is_turn_owed: false,
-            wakers: Vec::new(),
-        };
+        let state =
+            State { client: Some(client), answers: HashMap::new(), looked_for: None, wakers: Vec::new() };
         Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Room::default() }, descriptor))
     }
 
@@ -132,7 +127,6 @@ impl Shared {
         let looked = std::mem::replace(&mut state.looked_for, looks.then_some(ticket)).is_some();
         // Who looked before looks no more: it is not alone.
         let is_pumps = !looks && (answer.is_none() || looked);
-        state.is_turn_owed &= looks;
         if answer.is_none() {
             state.answers.insert(ticket, AnswerState::Awaited(None));
         }
@@ -164,9 +158,8 @@ impl Shared {
             }
             state.looked_for = None;
             let is_there = matches!(state.answers.get(&ticket), Some(AnswerState::There(_)));
-            let is_pumps = std::mem::take(&mut state.is_turn_owed) || !is_there;
             self.unlock(state);
-            if is_pumps {
+            if !is_there {
                 self.work.notify_one();
             }
             return false;
@@ -179,7 +172,6 @@ impl Shared {
         let mut state = self.lock();
         let is_looked_for = state.looked_for.is_some();
         if state.client.as_ref().is_some_and(|client| is_looked_for && client.is_looking()) {
-            state.is_turn_owed = true;
             return Turn::Sleep(SHORTEST_SLEEP);
         }
         let mut turn = Turn::Again;
