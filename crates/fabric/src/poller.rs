@@ -109,7 +109,10 @@ impl Poller {
         for (token, _) in self.events.iter() {
             match token {
                 WAKER_TOKEN => woken = true,
-                part => parts.0 |= usize::try_from(part).map_or(0, |part| ReadyParts::of(part).0),
+                part => {
+                    parts = parts
+                        .and(usize::try_from(part).map_or_else(|_| ReadyParts::default(), ReadyParts::of))
+                }
             }
         }
         if woken {

@@ -11,6 +11,12 @@ impl ReadyParts {
         ReadyParts(if part < 64 { 1 << part } else { 0 })
     }
 
+    /// All of both.
+    #[must_use]
+    pub const fn and(self, others: ReadyParts) -> ReadyParts {
+        ReadyParts(self.0 | others.0)
+    }
+
     /// Whether the part of this number is one of them.
     #[must_use]
     pub const fn has(self, part: usize) -> bool {
