@@ -207,8 +207,8 @@ pub trait Endpoint {
 
     /// The sleep that [`Endpoint::prepare_sleep`] permitted has ended, and these parts had something by then.
     /// The next poll need not ask the kernel about the others; without this call it asks about all.
-    /// For who sleeps on [`Endpoint::wake_descriptors`] alone: a part of which the sleep could not say that it
-    /// has something would never be asked.
+    /// For who sleeps on [`Endpoint::wake_descriptors`] alone: a part that the sleep does not watch would
+    /// never be asked.
     fn woken(&mut self, _parts: ReadyParts) {}
 
     /// What was counted so far.
