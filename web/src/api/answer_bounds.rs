@@ -211,7 +211,7 @@ fn answers_of_ten_thousand_meganodes_count_all() {
         let heat = with_all_parts(&cluster, &format!("/api/v1/tree/heat?columns=256&step={step}"));
         let (lows, rows) = (heat["lows"].as_array().unwrap(), heat["reads"].as_array().unwrap());
         assert!(lows.len() > 128 && rows.len() == 60, "{} ranges, {} steps", lows.len(), rows.len());
-        // Nodes begin their first and newest steps apart, by several of ten seconds where the machine is busy.
+        // Nodes begin their first and newest steps apart: by several of ten seconds on a busy machine.
         let is_whole = |row: &&Vec<Value>| row.iter().all(|cell| !cell.is_null());
         let known: Vec<_> = rows.iter().filter_map(Value::as_array).filter(is_whole).collect();
         assert!(known.len() >= 45, "the hour is known: {}", known.len());
