@@ -196,7 +196,9 @@ fn with_all_parts(cluster: &TestCluster, path: &str) -> Value {
 
 #[test]
 fn answers_of_ten_thousand_meganodes_count_all() {
+    let begin = now();
     let cluster = large_cluster::start();
+    let started_within = begin.elapsed().as_secs();
     let whole = with_all_parts(&cluster, "/api/v1/tree/buckets?columns=256");
     let buckets = whole["buckets"].as_array().unwrap();
     let counted: u64 = buckets.iter().map(|bucket| bucket["meganodes"].as_u64().unwrap()).sum();
@@ -211,10 +213,10 @@ fn answers_of_ten_thousand_meganodes_count_all() {
         let heat = with_all_parts(&cluster, &format!("/api/v1/tree/heat?columns=256&step={step}"));
         let (lows, rows) = (heat["lows"].as_array().unwrap(), heat["reads"].as_array().unwrap());
         assert!(lows.len() > 128 && rows.len() == 60, "{} ranges, {} steps", lows.len(), rows.len());
-        // Nodes begin their first and newest steps apart: by several of ten seconds on a busy machine.
+        // Nodes begin their first and newest steps apart, by as many as the machine took to start them.
         let is_whole = |row: &&Vec<Value>| row.iter().all(|cell| !cell.is_null());
         let known: Vec<_> = rows.iter().filter_map(Value::as_array).filter(is_whole).collect();
-        assert!(known.len() >= 45, "the hour is known: {}", known.len());
+        assert!(known.len() as u64 + started_within / step >= 58, "the hour is known: {}", known.len());
         let all = 1_234.5 * f64::from(MEGANODES);
         for row in known {
             let sum: f64 = row.iter().filter_map(Value::as_f64).sum();
