@@ -224,7 +224,7 @@ mod tests {
 
     /// Each gap left two renewals' time, or began anew: a dead node kept its lease for ever.
     #[test]
-    fn observe_through_gaps_without_end_ends_after_ten_answers() {
+    fn observe_through_gaps_without_end_ends_after_eleven_answers() {
         assert_eq!(over_where_answers_come_each(2_000), Some(22_000), "the first one was at 2 s");
         assert_eq!(over_where_answers_come_each(6_000), Some(66_000), "each gap is longer than the lease");
         let renewed = over_at_ms(|at| (at % 2_000 < 500).then_some(at / 8_000));
