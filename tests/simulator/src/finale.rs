@@ -12,7 +12,6 @@ use crate::client::{Asked, Client};
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::model::{Broken, broken};
-use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
@@ -74,7 +73,7 @@ impl World {
 
     /// Whether the coordinator answers, and no node waits for what it says.
     fn is_heard(&self) -> bool {
-        self.coordinator.answers() && !self.nodes.iter().any(Node::is_silent)
+        self.coordinator.answers() && !self.nodes.iter().any(|node| node.is_silent())
     }
 
     /// Whether every pair is served by somebody.

@@ -16,7 +16,7 @@ const STEPS_MAX: u32 = 4;
 
 /// Who goes on within the calls of the node that is being stepped.
 struct OtherNodes {
-    nodes: Vec<Node>,
+    nodes: Vec<Box<Node>>,
     now_ns: u64,
     coordinator: Sim,
     random: Random,
@@ -58,7 +58,7 @@ pub(crate) struct Calls {
 /// Steps one of the nodes; the others may go on within its calls.
 pub(crate) fn step(
     at: usize,
-    nodes: &mut Vec<Node>,
+    nodes: &mut Vec<Box<Node>>,
     coordinator: &Sim,
     calls: Calls,
     news: &mut Vec<News>,

@@ -180,7 +180,7 @@ impl World {
     }
 
     fn node_at(&mut self, host: u32) -> Option<&mut Node> {
-        self.nodes.iter_mut().find(|node| node.host == host)
+        self.nodes.iter_mut().find(|node| node.host == host).map(AsMut::as_mut)
     }
 
     fn end_node(&mut self, fault: Fault, host: u32) {
@@ -454,7 +454,7 @@ impl World {
         match undo {
             Undo::Inject(fault, number) if self.phase == RunPhase::Traffic && !self.healed => {
                 say!(self, "fault {number}: {fault:?}");
-                let is_moving = self.nodes.iter().any(Node::is_moving);
+                let is_moving = self.nodes.iter().any(|node| node.is_moving());
                 if self.inject(fault) {
                     self.injected.push(number);
                     self.coverage.saw(Event::Faults);

@@ -64,7 +64,7 @@ impl World {
             return;
         }
         let owner = |node: &Node| Some((node.host, node.ownerships().next()?.pair));
-        let Some((source, pair)) = self.nodes.iter().find_map(owner) else { return };
+        let Some((source, pair)) = self.nodes.iter().find_map(|node| owner(node)) else { return };
         let link = Arc::new(self.coordinator.link());
         let members = Members::new(link.clone()).list().unwrap_or_default();
         let Some(to) = members.iter().find(|member| member.node.0 + 1 != source) else { return };

@@ -86,7 +86,7 @@ impl World {
         });
         node.is_unmounted = self.operators.unmounted == Some(host);
         say!(self, "host {host} starts a process");
-        self.nodes.push(node);
+        self.nodes.push(Box::new(node));
         if self.phase == RunPhase::Traffic && self.random.percent(self.plan.late_percent) {
             self.delay_table(host);
         }

@@ -14,7 +14,6 @@ use crate::death::Death;
 use crate::faults::Undo;
 use crate::model::{Broken, broken};
 use crate::news::{Exit, News, is_excused};
-use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
@@ -146,7 +145,7 @@ impl World {
         }
         let row = Table::new(Arc::new(self.coordinator.link())).pair(pair).map_err(broken)?;
         let node = self.nodes.iter().find(|node| node.host == host);
-        let is_kept = row.owner.is_some() && row.owner == node.and_then(Node::incarnation);
+        let is_kept = row.owner.is_some() && row.owner == node.and_then(|node| node.incarnation());
         if is_kept && matches!(row.state, PairState::Unavailable { .. }) {
             return Err(broken(format_args!("host {host} keeps {pair}, which it alone found damaged")));
         }

@@ -112,7 +112,7 @@ pub struct World {
     /// Calls until everything was read at the end.
     pub(crate) calls_read: u64,
     pub(crate) move_watch: MoveWatch,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Box<Node>>,
     pub(crate) clients: Vec<Client>,
     pub(crate) asks_due_ns: Vec<u64>,
     pub(crate) model: Model,
@@ -362,7 +362,7 @@ impl World {
     fn complete(&mut self, id: u64) {
         let is_small = |pending: &Pending| pending.is_log_write && pending.bytes < 1 << 16;
         let is_write = self.disk.pending().iter().any(|pending| pending.id == id && is_small(pending));
-        let served = self.nodes.iter().any(Node::serves);
+        let served = self.nodes.iter().any(|node| node.serves());
         let enough = self.coverage.count(Event::Acknowledged) > 50;
         if self.planted == Some(Planted::WriteLost) && is_write && served && enough {
             self.planted = None;
@@ -485,7 +485,7 @@ impl World {
             self.nodes.iter().try_for_each(|node| node.check_path(key))?;
         }
         if self.coverage.count(Event::Operations).is_multiple_of(EVERYTHING_EVERY) {
-            self.nodes.iter().try_for_each(Node::check_everything)?;
+            self.nodes.iter().try_for_each(|node| node.check_everything())?;
         }
         Ok(())
     }
