@@ -90,6 +90,7 @@ impl Unanswered {
     fn not_read(self, outcome: &str) -> Problem {
         let words = format!("The coordinator does not return what is asked for: {}.", self.why_not_read());
         let next = match &self {
+            Unanswered::Failed(error) if error.is_of_another_version() => VERSION_NEXT,
             Unanswered::Failed(error) if !error.is_transient() => {
                 tracing::error!(error = words, "the coordinator failed");
                 "look into the coordinator's log"
@@ -144,6 +145,9 @@ impl Unanswered {
                 down(format!("{words}. Nothing was changed."))
                     .next("end what is not needed any more, then try again")
             }
+            Unanswered::Failed(error) if error.is_of_another_version() => {
+                down(format!("{words}. Nothing was changed.")).next(VERSION_NEXT)
+            }
             Unanswered::Failed(error) if error.is_refused_for_room() => {
                 down(format!("{words}. Nothing was changed.")).next("make room on that disk, then try again")
             }
@@ -156,6 +160,9 @@ impl Unanswered {
         }
     }
 }
+
+/// What to do about a coordinator of another version.
+const VERSION_NEXT: &str = "run one version of Cell on all hosts, with its coordinator";
 
 fn down(detail: String) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail)
@@ -229,6 +236,14 @@ mod tests {
             assert!(problem.detail.ends_with("The change may still be made."), "{problem:?}");
             assert!(!problem.detail.contains("Nothing was changed"), "{problem:?}");
             assert_eq!(problem.next.as_deref(), Some("look first"));
+        }
+        let version = || {
+            let refusal = CoordinatorRefusal::Version { asked: 3, known: 2 };
+            Unanswered::Failed(ClusterError::Refused(refusal))
+        };
+        for told in [version().unread(), version().undone("look first")] {
+            assert!(told.detail.contains("speaks version 2 of its protocol"), "{told:?}");
+            assert_eq!(told.next.as_deref(), Some(VERSION_NEXT), "its process runs");
         }
         let not_reached = ClusterError::NotReached(ErrorKind::ConnectionRefused.into());
         let problem = Unanswered::Failed(not_reached).undone("look first");

@@ -266,8 +266,8 @@ fn holder(pid: Option<u32>) -> String {
 
 impl ClusterError {
     /// Whether the call may succeed when it is made again, after looking at what it did. A token or password
-    /// that is not known may be known again, or another one be shown, and a right that was taken away be
-    /// given back: that ends nobody who serves.
+    /// that is not known may be known again, or another one be shown, a right that was taken away be given
+    /// back, and a coordinator of another version be replaced: that ends nobody who serves.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -282,6 +282,7 @@ impl ClusterError {
                 )
         ) || self.is_unanswered()
             || self.is_refused_for_rights()
+            || self.is_of_another_version()
     }
 
     /// Whether nobody answered: the coordinator was not reached, or not heard of in time. One that says no
@@ -293,7 +294,13 @@ impl ClusterError {
 
     /// Whether a first lease is not asked for again: somebody has to change something before.
     pub(crate) fn refuses_first_lease(&self) -> bool {
-        !self.is_transient() || self.is_refused_for_rights()
+        !self.is_transient() || self.is_refused_for_rights() || self.is_of_another_version()
+    }
+
+    /// Whether the coordinator speaks another version of its protocol than this process.
+    #[must_use]
+    pub fn is_of_another_version(&self) -> bool {
+        matches!(self, ClusterError::Refused(CoordinatorRefusal::Version { .. }))
     }
 
     /// Whether the coordinator does not take who asks for somebody that may.
@@ -375,5 +382,23 @@ mod tests {
         }
         let busy = ClusterError::Refused(CoordinatorRefusal::Busy);
         assert!(busy.is_transient() && !busy.refuses_first_lease());
+    }
+
+    /// All nodes ended at once, and their memory with them, when a coordinator of another build was started
+    /// in the place of theirs.
+    #[test]
+    fn coordinator_of_another_version_ends_nobody_who_serves_and_says_who_is_older() {
+        for (asked, known, words) in [
+            (3, 2, "it speaks version 2 of its protocol and was asked in version 3: the coordinator is of"),
+            (3, 0, "it speaks an earlier version of its protocol and was asked in version 3: the coordin"),
+            (2, 3, "it speaks version 3 of its protocol and was asked in version 2: who asks is of an ol"),
+        ] {
+            let refusal = CoordinatorRefusal::Version { asked, known };
+            assert!(refusal.to_string().starts_with(words), "{refusal}");
+            let error = ClusterError::Refused(refusal);
+            assert!(error.is_of_another_version(), "{error}");
+            assert!(error.is_transient() && error.refuses_first_lease(), "{error}");
+        }
+        assert!(!ClusterError::Refused(CoordinatorRefusal::Token).is_of_another_version());
     }
 }

@@ -359,13 +359,15 @@ pub enum CoordinatorRefusal {
     Unreadable,
     /// It was asked in another version of its protocol. Run one version of Cell on all hosts.
     #[error(
-        "it speaks version {known} of its protocol, and was asked in version {asked}: all processes of a \
-         cluster are of one version of Cell"
+        "it speaks {} of its protocol and was asked in {}: {}",
+        spoken(*known),
+        spoken(*asked),
+        who_is_older(*asked, *known)
     )]
     Version {
         /// Of who asks; zero before questions said it.
         asked: u32,
-        /// Of the coordinator.
+        /// Of the coordinator; zero before answers said it.
         known: u32,
     },
     /// The server has as many connections as it takes.
@@ -373,7 +375,27 @@ pub enum CoordinatorRefusal {
     Busy,
 }
 
+/// A version of the protocol.
+fn spoken(version: u32) -> String {
+    if version == 0 { "an earlier version".to_owned() } else { format!("version {version}") }
+}
+
+/// What is to be done about two versions.
+fn who_is_older(asked: u32, known: u32) -> &'static str {
+    if known < asked {
+        "the coordinator is of an older build than who asks. Upgrade it first: stop all nodes, start it from \
+         their build, then them"
+    } else {
+        "who asks is of an older build than the coordinator, and is to be started from that one's"
+    }
+}
+
 impl CoordinatorRequest {
+    /// Whether who has no answer to it has to look what it did. A lease that nobody knows of ends by itself.
+    pub(crate) fn is_transaction(&self) -> bool {
+        matches!(self, CoordinatorRequest::Transact(_))
+    }
+
     /// Whether it only looks at what is there.
     pub(crate) fn is_read(&self) -> bool {
         match self {

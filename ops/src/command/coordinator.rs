@@ -232,6 +232,9 @@ fn explain(error: &ClusterError) -> Failure {
             Failure::usage(words).next("stop all nodes, and copy to a place without a table")
         }
         ClusterError::Etcd(_) => Failure::usage(words),
+        ClusterError::Format { .. } => {
+            Failure::usage(words).next("run the version of Cell that wrote that table")
+        }
         ClusterError::Refused(CoordinatorRefusal::Token) => {
             let next = "give the file of a token of role admin as coordinator_token_file";
             Failure::new(Exit::Error, words).next(next)

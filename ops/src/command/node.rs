@@ -509,18 +509,16 @@ fn explain(error: NodeError) -> Failure {
             );
             return Failure::new(Exit::Usage, with_causes(&error)).next(next);
         }
-        NodeError::Cluster(ClusterError::Refused(CoordinatorRefusal::Token)) => (
-            Exit::Usage,
-            Some(
-                "give the file of a token of role admin that the coordinator knows as coordinator_token_file",
-            ),
-        ),
+        NodeError::Cluster(ClusterError::Refused(refusal)) => explain_refusal(*refusal),
         NodeError::Memory(MemoryError::Geometry { .. }) => (
             Exit::Usage,
             Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),
         ),
         NodeError::Cluster(ClusterError::Etcd(EtcdError::HistoryLost)) => {
             (Exit::Error, Some("start it again: it goes by the rows that are there now"))
+        }
+        NodeError::Cluster(ClusterError::Format { .. }) => {
+            (Exit::Usage, Some("run the version of Cell that wrote the coordinator's table"))
         }
         // Their words say what to do.
         NodeError::Geometry { .. }
@@ -543,6 +541,23 @@ fn explain(error: NodeError) -> Failure {
     match next {
         Some(next) => failure.next(next),
         None => failure,
+    }
+}
+
+/// Of a coordinator that says no until somebody has changed something.
+fn explain_refusal(refusal: CoordinatorRefusal) -> (Exit, Option<&'static str>) {
+    match refusal {
+        CoordinatorRefusal::Token => (
+            Exit::Usage,
+            Some(
+                "give the file of a token of role admin that the coordinator knows as coordinator_token_file",
+            ),
+        ),
+        CoordinatorRefusal::Stranger { .. } => {
+            (Exit::Usage, Some("run it as the user of the coordinator, or as root"))
+        }
+        CoordinatorRefusal::Version { .. } => (Exit::Usage, None), // its words say what to do
+        _ => (Exit::Error, None),
     }
 }
 
@@ -599,6 +614,22 @@ mod tests {
         let of = |error| explain(NodeError::Cluster(ClusterError::Etcd(error))).exit;
         assert_eq!(of(EtcdError::HistoryLost), Exit::Error);
         assert_eq!(of(EtcdError::Credentials), Exit::Usage);
+    }
+
+    /// It was started again and again, each time in vain.
+    #[test]
+    fn node_that_its_coordinator_refuses_until_somebody_changes_something_is_not_started_again() {
+        let of = |error| explain(NodeError::Cluster(error));
+        let version = of(ClusterError::Refused(CoordinatorRefusal::Version { asked: 3, known: 0 }));
+        assert_eq!(version.exit, Exit::Usage);
+        for words in ["speaks an earlier version of its protocol", "in version 3: ", "Upgrade it first"] {
+            assert!(version.what.contains(words), "{}", version.what);
+        }
+        let stranger = of(ClusterError::Refused(CoordinatorRefusal::Stranger { user: 1, own: 2 }));
+        let format = of(ClusterError::Format { found: 9, known: 2 });
+        for refused in [stranger, format] {
+            assert!(refused.exit == Exit::Usage && refused.next.is_some(), "{}", refused.what);
+        }
     }
 
     /// At boot an address of the host may not be up yet.

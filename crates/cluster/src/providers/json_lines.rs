@@ -1,6 +1,7 @@
 //! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
 //! length. Over a network a hello comes first, and its answer before anything is asked. Versions do not mix:
-//! hello and questions have theirs, and one of another version is told so, before anything is made of it.
+//! hello, questions and answers have theirs, and of another version nothing is made: who asks in one is told
+//! so, and who is answered in one takes that for a refusal.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -16,7 +17,7 @@ pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
 pub(crate) const HELLO_BYTES_MAX: u64 = 4 << 10;
 /// The version of all that is said: of a hello, of questions and of their answers. A change of any of them is
 /// another version, and the lines of one stand in `tests/golden/coordinator-VERSION.txt`.
-pub(crate) const WIRE_VERSION: u32 = 2;
+pub(crate) const WIRE_VERSION: u32 = 3;
 /// Read at a time; most answers are shorter.
 const PART_BYTES: usize = 4 << 10;
 
@@ -51,6 +52,9 @@ pub(crate) struct NumberedRequest {
 /// The answer to the question with that number.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct NumberedResponse {
+    /// [`WIRE_VERSION`]; zero of who answers without, as was done before.
+    #[serde(default)]
+    pub(crate) version: u32,
     pub(crate) number: u64,
     pub(crate) response: Response,
     /// The coordinator's clock; none in a refusal, which carries nothing out.
@@ -62,6 +66,14 @@ pub(crate) struct NumberedResponse {
 #[derive(Deserialize)]
 struct AnyVersion {
     version: u32,
+}
+
+/// What stands in each answer, in every version.
+#[derive(Deserialize)]
+struct AnyAnswer {
+    #[serde(default)]
+    version: u32,
+    number: u64,
 }
 
 /// Refuses what was asked in another version.
@@ -79,6 +91,43 @@ pub(crate) fn why_unreadable(line: &[u8]) -> CoordinatorRefusal {
         Ok(Err(refusal)) => refusal,
         _ => CoordinatorRefusal::Unreadable,
     }
+}
+
+/// Whether a coordinator says this before it has read the question, so that it means the same in every
+/// version.
+fn is_of_every_version(response: &Response) -> bool {
+    matches!(
+        response,
+        Response::Refused(
+            CoordinatorRefusal::Busy
+                | CoordinatorRefusal::Token
+                | CoordinatorRefusal::Stranger { .. }
+                | CoordinatorRefusal::Version { .. }
+        )
+    )
+}
+
+/// The answer that a line is. What is answered in another version is a refusal, whether it reads or not: a
+/// coordinator of before takes a question for one of its own version, and its answer may mean something else.
+pub(crate) fn parse_answer(line: &[u8]) -> serde_json::Result<NumberedResponse> {
+    let answer = serde_json::from_slice::<NumberedResponse>(line);
+    let counts =
+        |answer: &NumberedResponse| answer.version == WIRE_VERSION || is_of_every_version(&answer.response);
+    if answer.as_ref().is_ok_and(counts) {
+        return answer;
+    }
+    match serde_json::from_slice::<AnyAnswer>(line) {
+        Ok(AnyAnswer { version, number }) if version != WIRE_VERSION => {
+            let response = Response::Refused(answered_in(version));
+            Ok(NumberedResponse { version, number, response, clock: None })
+        }
+        _ => answer,
+    }
+}
+
+/// What it comes to that the coordinator speaks this version; zero: it does not say which.
+pub(crate) fn answered_in(known: u32) -> CoordinatorRefusal {
+    CoordinatorRefusal::Version { asked: WIRE_VERSION, known }
 }
 
 /// Reads a line without its end. None: the peer closed the connection between two lines.
@@ -267,9 +316,10 @@ mod tests {
             lines.push(line);
         }
         for response in responses() {
-            let answer = NumberedResponse { number: 1, response: response.clone(), clock: None };
+            let (version, response) = (WIRE_VERSION, response.clone());
+            let answer = NumberedResponse { version, number: 1, response, clock: None };
             let line = serde_json::to_string(&answer).unwrap();
-            assert_eq!(serde_json::from_str::<NumberedResponse>(&line).unwrap().response, response);
+            assert_eq!(parse_answer(line.as_bytes()).unwrap().response, answer.response);
             lines.push(line);
         }
         lines
@@ -302,19 +352,52 @@ mod tests {
         for unknown in [r#"{"version":1,"ask":"a"}"#, r#"{"version":1,"number":1,"request":{"join":{}}}"#] {
             assert_eq!(why_unreadable(unknown.as_bytes()), of_before, "{unknown}");
         }
-        for garbage in ["{}", "[[", r#"{"version":2,"number":1,"request":{"join":{}}}"#] {
+        for garbage in ["{}", "[[", r#"{"version":3,"number":1,"request":{"join":{}}}"#] {
             assert_eq!(why_unreadable(garbage.as_bytes()), CoordinatorRefusal::Unreadable, "{garbage}");
+        }
+    }
+
+    /// A coordinator of version 1 answered all questions, and what it said of a lease could not be read: that
+    /// was taken for a coordinator that does not answer, and it was asked for ever.
+    #[test]
+    fn answer_of_another_version_is_a_refusal_that_says_so() {
+        let granted = r#""number":4,"response":{"granted":{"lease":7,"ttl_ms":1000}}}"#;
+        for (line, known) in [
+            (format!("{{{granted}"), 0),
+            (r#"{"number":4,"response":{"remaining":5}}"#.to_owned(), 0),
+            (r#"{"number":4,"response":{"refused":"unreadable"}}"#.to_owned(), 0),
+            (format!(r#"{{"version":4,{granted}"#), 4),
+            (r#"{"version":4,"number":4,"response":{"of_later":{}}}"#.to_owned(), 4),
+        ] {
+            let answer = parse_answer(line.as_bytes()).unwrap();
+            let refused = CoordinatorRefusal::Version { asked: WIRE_VERSION, known };
+            assert_eq!((answer.number, answer.response), (4, Response::Refused(refused)), "{line}");
+        }
+        // What is said before the question is read is as good as ever.
+        for refusal in [
+            CoordinatorRefusal::Busy,
+            CoordinatorRefusal::Token,
+            CoordinatorRefusal::Stranger { user: 1, own: 2 },
+            CoordinatorRefusal::Version { asked: WIRE_VERSION, known: 2 },
+        ] {
+            let words = serde_json::to_string(&Response::Refused(refusal)).unwrap();
+            let answer = parse_answer(format!(r#"{{"number":0,"response":{words}}}"#).as_bytes()).unwrap();
+            assert_eq!((answer.number, answer.response), (0, Response::Refused(refusal)));
+        }
+        for garbage in ["{}", "[[", r#"{"version":3,"number":1,"response":{"of_later":{}}}"#] {
+            assert!(parse_answer(garbage.as_bytes()).is_err(), "{garbage}");
         }
     }
 
     #[test]
     fn answer_with_or_without_a_clock_is_read_by_either() {
         let clock = Some(ClockReading { clock: 3, now_ns: 5 });
-        let answer = NumberedResponse { number: 1, response: Response::Alive, clock };
+        let (version, response) = (WIRE_VERSION, Response::Alive);
+        let answer = NumberedResponse { version, number: 1, response, clock };
         let text = serde_json::to_string(&answer).unwrap();
-        assert_eq!(text, r#"{"number":1,"response":"alive","clock":{"clock":3,"now_ns":5}}"#);
+        assert_eq!(text, r#"{"version":3,"number":1,"response":"alive","clock":{"clock":3,"now_ns":5}}"#);
         assert_eq!(serde_json::from_str::<NumberedResponse>(&text).unwrap().clock, clock);
-        let without = r#"{"number":1,"response":"alive"}"#;
+        let without = r#"{"version":3,"number":1,"response":"alive"}"#;
         assert_eq!(serde_json::from_str::<NumberedResponse>(without).unwrap().clock, None);
         assert_eq!(serde_json::to_string(&NumberedResponse { clock: None, ..answer }).unwrap(), without);
     }
@@ -322,7 +405,7 @@ mod tests {
     #[test]
     fn hello_and_its_answer_are_lines_of_this_form() {
         let hello = Hello { version: WIRE_VERSION, token: "secret".to_owned() };
-        assert_eq!(serde_json::to_string(&hello).unwrap(), r#"{"version":2,"token":"secret"}"#);
+        assert_eq!(serde_json::to_string(&hello).unwrap(), r#"{"version":3,"token":"secret"}"#);
         let refused = Welcome::Refused(CoordinatorRefusal::Token);
         for (welcome, text) in [(Welcome::Welcome, r#""welcome""#), (refused, r#"{"refused":"token"}"#)] {
             assert_eq!(serde_json::to_string(&welcome).unwrap(), text);

@@ -14,7 +14,7 @@ use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::local_socket;
 use crate::providers::json_lines::{
-    NumberedRequest, NumberedResponse, WIRE_VERSION, read_only_line, write_line,
+    NumberedRequest, NumberedResponse, WIRE_VERSION, parse_answer, read_only_line, write_line,
 };
 use crate::providers::timed_socket::{Limit, TimedSocket, left};
 use crate::providers::tls_way::{NoWay, TlsAddress, TlsCredentials, TlsPipe, TlsWay};
@@ -247,6 +247,12 @@ impl Connection {
             Response::Refused(CoordinatorRefusal::Busy) => {
                 Err(unsent(io::ErrorKind::ConnectionRefused.into()))
             }
+            // It took the question for one of its own version, and has carried it out.
+            Response::Refused(refusal @ CoordinatorRefusal::Version { .. })
+                if answer.number == self.number && question.request.is_transaction() =>
+            {
+                Err(sent(io::Error::other(refusal)))
+            }
             response if answer.number == self.number => Ok((response, answer.clock)),
             Response::Refused(
                 refusal @ (CoordinatorRefusal::Unreadable
@@ -261,7 +267,7 @@ impl Connection {
     fn answer(&mut self) -> io::Result<NumberedResponse> {
         let Connection { pipe, line, .. } = self;
         read_only_line(pipe, line)?;
-        let answer = serde_json::from_slice(line)?;
+        let answer = parse_answer(line)?;
         if line.capacity() > LINE_KEPT_BYTES_MAX {
             *line = Vec::with_capacity(LINE_BYTES);
         }

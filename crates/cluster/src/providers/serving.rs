@@ -11,7 +11,7 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::providers::json_lines::{
-    NumberedRequest, NumberedResponse, check_version, read_line, why_unreadable, write_line,
+    NumberedRequest, NumberedResponse, WIRE_VERSION, check_version, read_line, why_unreadable, write_line,
 };
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Quota, Response};
 
@@ -72,7 +72,7 @@ impl Serving {
                     // Read before the answer goes out, so that it lies between question and answer.
                     let reading = |now_ns| ClockReading { clock: self.clock, now_ns };
                     let clock = self.coordinator.clock_ns().map(reading);
-                    NumberedResponse { number: question.number, response, clock }
+                    NumberedResponse { version: WIRE_VERSION, number: question.number, response, clock }
                 }
             };
             let goes_on = answer.number != 0;
@@ -107,7 +107,8 @@ fn renewed_by(request: &CoordinatorRequest, response: &Response) -> Option<Incar
 
 /// To no question in particular, and the last that is said.
 pub(crate) fn refusal(refusal: CoordinatorRefusal) -> NumberedResponse {
-    NumberedResponse { number: 0, response: Response::Refused(refusal), clock: None }
+    let (version, response) = (WIRE_VERSION, Response::Refused(refusal));
+    NumberedResponse { version, number: 0, response, clock: None }
 }
 
 /// The leases that a connection has taken and that may live.

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::providers::NAME_BELIEVED_FOR;
-use crate::providers::json_lines::{Hello, WIRE_VERSION, Welcome, read_only_line, write_line};
+use crate::providers::json_lines::{Hello, WIRE_VERSION, Welcome, answered_in, read_only_line, write_line};
 use crate::providers::timed_socket::{Limit, TimedSocket, left};
 use crate::request::CoordinatorRefusal;
 
@@ -144,12 +144,20 @@ impl TlsWay {
         read_only_line(&mut pipe, &mut line)?;
         match serde_json::from_slice::<Welcome>(&line).map_err(io::Error::from)? {
             Welcome::Welcome => Ok(pipe),
-            Welcome::Refused(CoordinatorRefusal::Busy) => {
-                let busy = io::Error::new(io::ErrorKind::ConnectionRefused, "it takes no more connections");
-                Err(NoWay::Failed(busy))
-            }
-            Welcome::Refused(refusal) => Err(NoWay::Refused(refusal)),
+            Welcome::Refused(refusal) => Err(no_way(refusal)),
         }
+    }
+}
+
+/// What it comes to that a hello is refused.
+fn no_way(refusal: CoordinatorRefusal) -> NoWay {
+    match refusal {
+        CoordinatorRefusal::Busy => {
+            NoWay::Failed(io::Error::new(io::ErrorKind::ConnectionRefused, "it takes no more connections"))
+        }
+        // It knew no hello but its own before there were two of them.
+        CoordinatorRefusal::Unreadable => NoWay::Refused(answered_in(0)),
+        refusal => NoWay::Refused(refusal),
     }
 }
 
@@ -191,6 +199,21 @@ mod tests {
         for other in ["/run/coordinator.socket", "etcd", "http://a:7200", "embedded"] {
             assert_eq!(TlsAddress::parse(other), None, "{other}");
         }
+    }
+
+    /// "The request could not be read", of a node that was upgraded before its coordinator.
+    #[test]
+    fn coordinator_that_does_not_read_a_hello_is_of_another_version() {
+        let refused = |refusal| match no_way(refusal) {
+            NoWay::Refused(refusal) => Some(refusal),
+            NoWay::Failed(_) => None,
+        };
+        let of = |known| CoordinatorRefusal::Version { asked: WIRE_VERSION, known };
+        assert_eq!(refused(CoordinatorRefusal::Unreadable), Some(of(0)));
+        for said in [CoordinatorRefusal::Token, of(2)] {
+            assert_eq!(refused(said), Some(said));
+        }
+        assert_eq!(refused(CoordinatorRefusal::Busy), None, "it is tried again");
     }
 
     #[test]

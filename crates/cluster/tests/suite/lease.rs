@@ -173,7 +173,7 @@ fn server_garbage_is_answered_and_the_connection_closed() {
         stream.write_all(garbage).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        assert!(answer.starts_with(b"{\"number\":0"), "{}", String::from_utf8_lossy(&answer));
+        assert!(answer.starts_with(b"{\"version\":3,\"number\":0"), "{}", String::from_utf8_lossy(&answer));
     }
 }
 
@@ -191,8 +191,8 @@ fn server_question_of_another_version_is_told_which_one_is_spoken() {
         stream.write_all(question.as_bytes()).unwrap();
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
-        let refused = format!("{{\"refused\":{{\"version\":{{\"asked\":{asked},\"known\":2}}}}}}");
-        assert!(answer.starts_with("{\"number\":0") && answer.contains(&refused), "{answer}");
+        let refused = format!("{{\"refused\":{{\"version\":{{\"asked\":{asked},\"known\":3}}}}}}");
+        assert!(answer.starts_with("{\"version\":3,\"number\":0") && answer.contains(&refused), "{answer}");
     }
 }
 

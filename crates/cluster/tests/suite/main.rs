@@ -29,3 +29,4 @@ mod test_tls;
 mod tls;
 mod tuning;
 mod unreadable;
+mod versions;

@@ -78,7 +78,7 @@ fn peer_that_does_not_say_who_it_is_gets_no_answer() {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         let said = String::from_utf8_lossy(&answer);
-        let other_version = "{\"refused\":{\"version\":{\"asked\":9,\"known\":2}}}\n";
+        let other_version = "{\"refused\":{\"version\":{\"asked\":9,\"known\":3}}}\n";
         assert!(["", "{\"refused\":\"unreadable\"}\n", other_version].contains(&&*said), "{said}");
     }
     assert_eq!(server.connections(), 0);
