@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe } from "node:test";
-import { Browser, keep, obstacle, PARALLEL, says, settled, test, until, violations } from "./browser.mjs";
+import { Browser, follow, keep, obstacle, PARALLEL, says, settled, test, until, violations } from "./browser.mjs";
 
 describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   let browser;
@@ -519,6 +519,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await dialog.getByRole("textbox").fill("node-1");
     await dialog.getByRole("button", { name: "Kill it" }).click();
     await dialog.waitFor({ state: "detached" });
+    await page.getByRole("heading", { name: "Drill: kill of node 1" }).waitFor();
     const sent = JSON.parse(mock.requests.find((request) => request.method === "POST" && request.path === "/api/v1/drills").body);
     const { preview, ...drill } = sent;
     assert.deepEqual(drill, { kind: "kill", node: 1, confirm: "node-1", down_ms: 3000, before_ms: 2000, threads: 4, rate: 500, keep: false });
@@ -536,8 +537,42 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("textbox").fill("node-1");
     await dialog.getByRole("button", { name: "Kill it" }).click();
-    await dialog.getByText("its preview is not true any more").waitFor();
+    await dialog.waitFor({ state: "detached" });
+    await says(page, "The drill has not begun: kill of node 1");
+    await says(page, "its preview is not true any more");
     assert.equal(world.runs.length, 0);
+    world.ownerOf = owner; // what is sent again is the same request
+    await page.getByRole("button", { name: "Ask again" }).click();
+    await page.getByRole("heading", { name: "Drill: kill of node 1" }).waitFor();
+    const sent = mock.requests.filter((request) => request.method === "POST" && request.path === "/api/v1/drills");
+    assert.equal(sent.length, 2);
+    assert.deepEqual([sent[1].body, sent[1].headers["idempotency-key"]], [sent[0].body, sent[0].headers["idempotency-key"]]);
+    assert.equal(await page.getByText("The drill has not begun").count(), 0);
+    sound(page);
+  });
+
+  /** The dialog stood there for up to 30 s, without a word of what was going on. */
+  test("drill_that_waits_for_its_begin_is_shown_at_once_and_keeps_nobody", async (t) => {
+    const { page, mock } = await opened(t, "/console/recovery?kind=kill&node=1");
+    mock.holdsDrills = true;
+    await says(page, "Node 1 owns");
+    await page.getByRole("button", { name: "Run this drill…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("textbox").fill("node-1");
+    await dialog.getByRole("button", { name: "Kill it" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await says(page, "Asked for: kill of node 1, by admin. It waits for the agent at 10.0.0.2:7400.");
+    await page.getByRole("heading", { name: "Drill: kill of node 1" }).waitFor(); // as every other console shows it
+    await says(page, "nothing is done yet");
+    assert.equal(await page.getByRole("button", { name: "Run this drill…" }).isDisabled(), true);
+    assert.deepEqual(await violations(page, "#main"), []);
+    await keep(page, "drill-beginning");
+    await follow(page, "events");
+    mock.beginning.begin(); // it begins while another page is shown
+    await follow(page, "recovery");
+    await page.waitForURL(/\/console\/recovery\?.*run=drill-1/);
+    await page.getByRole("button", { name: "Halt and heal" }).waitFor();
+    assert.equal(await page.getByText("Asked for:").count(), 0);
     sound(page);
   });
 

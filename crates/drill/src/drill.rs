@@ -96,13 +96,14 @@ impl Drill {
     /// Whether it can begin now: the supervisor does faults, the node is there and the cluster is healthy.
     /// What is returned is the drill's turn, for [`Drill::run_in`]: as long as it is held no other drill
     /// begins, and no node comes or goes. It takes [`crate::CHECK_WITHIN`] at most, and no longer than
-    /// `within`.
+    /// `within`; `waits_for` is told meanwhile whom it waits for, in words.
     ///
     /// # Errors
     /// What is in the way.
-    pub fn check(&self, within: Duration) -> Result<Supervisor, DrillError> {
+    pub fn check(&self, within: Duration, waits_for: &dyn Fn(String)) -> Result<Supervisor, DrillError> {
         let end = EndOfAll::after(within.min(CHECK_WITHIN));
-        let mut supervisor = Supervisor::reach_until(&self.at, end)?;
+        let mut supervisor = Supervisor::reach_until(&self.at, end, waits_for)?;
+        waits_for("what is said of how all nodes are".to_owned());
         self.begin(&mut supervisor)?;
         supervisor.end_never();
         Ok(supervisor)

@@ -42,7 +42,7 @@ impl Supervisor {
     /// # Errors
     /// [`DrillError::NoSupervisor`] without its socket.
     pub fn connect(dir: &Path) -> Result<Supervisor, DrillError> {
-        Supervisor::reach_until(&Supervisors::Folder(dir.to_owned()), EndOfAll::NEVER)
+        Supervisor::reach_until(&Supervisors::Folder(dir.to_owned()), EndOfAll::NEVER, &|_| {})
     }
 
     /// Connects to all of them.
@@ -51,16 +51,22 @@ impl Supervisor {
     /// As [`Supervisor::connect`]. Of agents: one is away, lets nobody in with this token, is of another
     /// cluster or has a node that another one has, too.
     pub fn reach(at: &Supervisors) -> Result<Supervisor, DrillError> {
-        Supervisor::reach_until(at, EndOfAll::NEVER)
+        Supervisor::reach_until(at, EndOfAll::NEVER, &|_| {})
     }
 
     /// The same, of which all ends by then, and what it is asked until [`Supervisor::end_never`], too.
-    pub(crate) fn reach_until(at: &Supervisors, end: EndOfAll) -> Result<Supervisor, DrillError> {
+    /// `waits_for` is told of each of them before it is reached, in words.
+    pub(crate) fn reach_until(
+        at: &Supervisors,
+        end: EndOfAll,
+        waits_for: &dyn Fn(String),
+    ) -> Result<Supervisor, DrillError> {
         match at {
             Supervisors::Folder(dir) => {
+                waits_for("the cluster's supervisor".to_owned());
                 Ok(Supervisor { doors: vec![Door::of_folder(dir, end)?], looked_for: Duration::ZERO })
             }
-            Supervisors::Agents(agents) => Supervisor::of_agents(agents, end),
+            Supervisors::Agents(agents) => Supervisor::of_agents(agents, end, waits_for),
         }
     }
 
@@ -69,10 +75,15 @@ impl Supervisor {
         self.doors.iter_mut().for_each(Door::end_never);
     }
 
-    fn of_agents(agents: &Agents, end: EndOfAll) -> Result<Supervisor, DrillError> {
+    fn of_agents(
+        agents: &Agents,
+        end: EndOfAll,
+        waits_for: &dyn Fn(String),
+    ) -> Result<Supervisor, DrillError> {
         let mut doors: Vec<Door> = Vec::new();
         let mut cluster: Option<(&String, String)> = None;
         for agent in &agents.addresses {
+            waits_for(format!("the agent at {agent}"));
             let mut door = Door::of_agent(agents, agent, end)?;
             let (_, status) = door.look(DrillRequest::Status)?;
             if let Some(own) = status.cluster {
@@ -297,15 +308,18 @@ mod tests {
         let still = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let still = still.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
         let at = Supervisors::Agents(agents(&[&still[0], &still[1]]));
-        let words = Supervisor::reach_until(&at, soon(500)).err().unwrap().to_string();
+        let told = std::cell::RefCell::new(Vec::new());
+        let waits_for = |whom| told.borrow_mut().push(whom);
+        let words = Supervisor::reach_until(&at, soon(500), &waits_for).err().unwrap().to_string();
         assert!(words.contains(&still[0]) && words.ends_with("ms"), "{words}");
+        assert_eq!(told.into_inner(), [format!("the agent at {}", still[0])], "it is told who stands still");
         // Each of its answers comes in time.
         let (slow, _slow) = agent(|asked| {
             thread::sleep(Duration::from_millis(20));
             answer(asked, 1, "a", 0)
         });
         let at = Supervisors::Agents(agents(&[&slow]));
-        assert!(Supervisor::reach_until(&at, soon(60)).is_err(), "it was asked seven times");
+        assert!(Supervisor::reach_until(&at, soon(60), &|_| {}).is_err(), "it was asked seven times");
     }
 
     /// It emptied and restarted the first nodes, and was refused at the others.

@@ -83,6 +83,8 @@ pub(crate) struct ApiRun {
     runner: u32,
     /// One word.
     pub(crate) state: String,
+    /// Before it begins.
+    waits_for: Option<String>,
     begun_unix_ms: u64,
     who: String,
     halted_by: Option<String>,
@@ -145,6 +147,9 @@ pub(crate) fn text_of_run(run: &ApiRun) -> String {
         message::on_one_line(who),
         run.runner
     ));
+    if let Some(waits_for) = &run.waits_for {
+        text.push_str(&format!("; waits for {}", message::on_one_line(waits_for)));
+    }
     if let Some(halted_by) = &run.halted_by {
         text.push_str(&format!("; halted by {}", message::on_one_line(halted_by)));
     }
@@ -338,6 +343,10 @@ mod tests {
         let text = text_of_run(&run(&serde_json::json!({"verdict": "INCONCLUSIVE", "reasons": ["why"]})));
         assert!(text.starts_with("INCONCLUSIVE: kill node 0\n  why\n"), "{text}");
         assert!(!text.contains("acknowledged"), "{text}");
+        let waits_for = Some("the agent at a:1".to_owned());
+        let beginning = ApiRun { waits_for, halted_by: None, ..run(&serde_json::Value::Null) };
+        let text = text_of_run(&beginning);
+        assert!(text.contains("run by node 1; waits for the agent at a:1\n"), "{text}");
     }
 
     /// What the core of drills reports is what is read here.

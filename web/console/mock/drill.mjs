@@ -121,7 +121,7 @@ export class Drill {
       // A few are always on their way.
       lane.push({ at_ms: at, attempted: 404, succeeded: isDown ? 265 : 400, failed: isDown ? 135 : 0, p99_us: isDown ? 48_000 : 1900 + noise("lane", at) * 600 });
     }
-    return { id: this.id, kind: this.kind, node: this.node, runner: this.survivor(0), state: this.state, begun_unix_ms: this.begun, ended_unix_ms: this.ended, timeline, lane, who: "admin", halted_by: this.halted ? "admin" : null, report: this.state === "passed" ? this.report() : null };
+    return { id: this.id, kind: this.kind, node: this.node, runner: this.survivor(0), state: this.state, waits_for: null, begun_unix_ms: this.begun, ended_unix_ms: this.ended, timeline, lane, who: "admin", halted_by: this.halted ? "admin" : null, report: this.state === "passed" ? this.report() : null };
   }
 
   report() {
@@ -134,6 +134,12 @@ export class Drill {
     };
   }
 }
+
+/** One that waits for its begin. */
+export const beginning = (id, kind, node, now) => ({
+  id, kind, node, runner: [0, 1, 2].find((one) => one !== node), state: "beginning", waits_for: "the agent at 10.0.0.2:7400", begun_unix_ms: now, ended_unix_ms: null,
+  timeline: [], lane: [], who: "admin", halted_by: null, report: null,
+});
 
 export function preview(world, kind, node, delayMs) {
   const pairs = [1, 2, 3, 4, 5, 6].filter((pair) => world.ownerOf(pair) === node);

@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import * as documents from "./documents.mjs";
-import { Drill, KINDS, preview } from "./drill.mjs";
+import { beginning, Drill, KINDS, preview } from "./drill.mjs";
 import { Moves } from "./moves.mjs";
 import { openapi } from "./openapi.mjs";
 import * as selector from "./selector.mjs";
@@ -48,6 +48,9 @@ class Mock {
     this.changed = new Map();
     /** Whether checks of the tree stand still half-way. */
     this.holdsChecks = false;
+    /** Whether drills that are asked for wait for their begin; the one that does. */
+    this.holdsDrills = false;
+    this.beginning = null;
     this.lastStreamId = 0;
     this.server = createServer((request, response) => void this.handle(request, response));
     this.timer = setInterval(() => this.tick(), 1000);
@@ -186,7 +189,7 @@ class Mock {
   }
 
   drills(now) {
-    const runs = this.world.runs.map((run) => run.document(now)).reverse();
+    const runs = [...this.world.runs.map((run) => run.document(now)), ...(this.beginning ? [this.beginning.row] : [])].reverse();
     const isAllowed = this.scenario !== "no-drills";
     return documents.head(now, { allowed: isAllowed, why_not: isAllowed ? null : "The cluster was started without --allow-drills.", kinds: KINDS, runs });
   }
@@ -243,11 +246,17 @@ class Mock {
     if (this.scenario === "no-drills") return this.problem(response, 403, "drills_not_allowed", "The cluster was started without --allow-drills.", "Start it with the flag.");
     if (confirm !== `node-${node}`) return this.problem(response, 422, "not_confirmed", "The node's name was not typed.", `Type node-${node}.`);
     if (world.drill?.isUnderWay) return this.problem(response, 409, "drill_running", "A drill is under way.", "Wait for its end or halt it.");
-    const run = new Drill(world, `drill-${world.runs.length + 1}`, kind, node, Date.now());
-    world.drill = run;
-    world.runs.push(run);
-    this.operations.set(run.id, (now) => ({ ...documents.head(now), ...run.document(now) }));
-    this.json(response, 202, { version: 1, operation: run.id, runner: run.survivor(0) }, { location: `/api/v1/drills/${run.id}` });
+    const id = `drill-${world.runs.length + 1}`;
+    const begin = () => {
+      this.beginning = null;
+      const run = new Drill(world, id, kind, node, Date.now());
+      world.drill = run;
+      world.runs.push(run);
+      this.operations.set(run.id, (now) => ({ ...documents.head(now), ...run.document(now) }));
+      this.json(response, 202, { version: 1, operation: run.id, runner: run.survivor(0) }, { location: `/api/v1/drills/${run.id}` });
+    };
+    if (!this.holdsDrills) return begin();
+    this.beginning = { row: beginning(id, kind, node, Date.now()), begin };
   }
 
   /** A check of the tree takes a second. */

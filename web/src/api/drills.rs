@@ -327,10 +327,10 @@ async fn begin(
     match started {
         // It may have been claimed by the same request before, at another node or by this one, whose agent
         // keeps the row of what it did not begin. Whether it runs its node knows.
-        Ok(Ok((id, runner))) => match find(&shared, &id, Scope::Cluster).await {
-            Ok(_) => Ok(accepted(&shared, id, runner)),
-            Err(why) => Err(not_known_to_run(&id, runner, &why)),
-        },
+        Ok(Ok((id, runner))) => {
+            check_begun(&id, runner, find(&shared, &id, Scope::Cluster).await)?;
+            Ok(accepted(&shared, id, runner))
+        }
         Ok(Err(why)) => Err(not_started(why)),
         Err(_) => Err(Problem::internal()),
     }
@@ -467,11 +467,22 @@ fn unreachable(member: &MemberRow, why: &str) -> Problem {
     Problem::unavailable(detail).next("try again in a second")
 }
 
-/// A node has claimed a drill that was asked for twice, and does not show it.
-fn not_known_to_run(id: &str, runner: u32, why: &Problem) -> Problem {
+/// Whether a drill runs that a node has claimed, by what it shows of it: it may not begin yet.
+fn check_begun(id: &str, runner: u32, shown: Result<RunRow, Problem>) -> Result<(), Problem> {
+    match shown {
+        Ok(RunRow { state: RunState::Beginning, waits_for, .. }) => {
+            let whom = waits_for.unwrap_or_else(|| "its turn".to_owned());
+            Err(not_known_to_run(id, runner, &format!("It waits for {whom}.")))
+        }
+        Ok(_) => Ok(()),
+        Err(why) => Err(not_known_to_run(id, runner, &why.detail)),
+    }
+}
+
+/// A node has claimed a drill that was asked for twice, and does not show it, or not that it runs.
+fn not_known_to_run(id: &str, runner: u32, why: &str) -> Problem {
     let detail = format!(
-        "Node {runner} has claimed this drill ({id}), and has not begun it so far as is known: {}",
-        why.detail
+        "Node {runner} has claimed this drill ({id}), and has not begun it so far as is known: {why}"
     );
     Problem::unavailable(detail)
         .next("ask again in a few seconds, with the same Idempotency-Key: it is not begun twice")
@@ -651,9 +662,10 @@ mod tests {
     fn runs_are_as_the_document_says() {
         let node = |body| serde_json::to_value(Document::of_node(body, Duration::ZERO)).unwrap();
         let ended = crate::drill::test_row();
-        let mut running = ended.clone();
-        running.report = None;
-        covers("GET", "/api/v1/drills/drill-2-1", &[node(ended.clone()), node(running)]);
+        let mut beginning = ended.clone();
+        (beginning.state, beginning.report) = (RunState::Beginning, None);
+        beginning.waits_for = Some("the agent at a:1".to_owned());
+        covers("GET", "/api/v1/drills/drill-2-1", &[node(ended.clone()), node(beginning)]);
         let shown = DrillOperation { operation: "drill", done: true, run: ended };
         let shown = serde_json::to_value(Document::of_node(shown, Duration::ZERO)).unwrap();
         let mut running = shown.clone();
@@ -662,6 +674,17 @@ mod tests {
         let part = RunsPart::new(vec![crate::drill::test_row()], 1);
         let part = serde_json::to_value(Document::of_node(part, Duration::ZERO)).unwrap();
         covers("GET", "/api/v1/drills?scope=node", &[part]);
+    }
+
+    /// One that another node has claimed and still waits to begin was said to run.
+    #[test]
+    fn drill_that_waits_for_its_begin_is_not_said_to_run() {
+        let mut row = crate::drill::test_row();
+        assert!(check_begun("drill-2-1", 2, Ok(row.clone())).is_ok());
+        (row.state, row.waits_for) = (RunState::Beginning, Some("the agent at a:1".to_owned()));
+        let problem = check_begun("drill-2-1", 2, Ok(row)).unwrap_err();
+        assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(problem.detail.ends_with("as is known: It waits for the agent at a:1."), "{problem:?}");
     }
 
     #[test]

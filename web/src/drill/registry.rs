@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -11,7 +12,7 @@ use cell_drill::{ANY_KIND, CHECK_WITHIN, ClaimRow, DrillError, Supervisors};
 use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
-use crate::drill::run::{Run, RunRow, RunSeen};
+use crate::drill::run::{Run, RunRow, RunSeen, RunState};
 use crate::drill::wanted::DrillWanted;
 
 /// Runs that are kept; the oldest go first.
@@ -81,9 +82,10 @@ impl Drills {
         self.runs().iter().rev().map(|run| run.row()).collect()
     }
 
-    /// How far each is, the oldest first.
+    /// How far each is that has begun, the oldest first.
     pub(crate) fn seen(&self) -> Vec<RunSeen> {
-        self.runs().iter().map(|run| run.seen()).collect()
+        let has_begun = |seen: &RunSeen| seen.state != RunState::Beginning;
+        self.runs().iter().map(|run| run.seen()).filter(has_begun).collect()
     }
 
     /// The run of this name.
@@ -94,7 +96,7 @@ impl Drills {
     /// Begins a drill on a thread of its own, unless the same request has started one before: then that one
     /// is meant. Its name and the node that runs it; of one that was claimed before, also by this node, it is
     /// not known whether it runs. Blocks for calls of coordinator and supervisor, for [`BEGIN_WITHIN`] at
-    /// most.
+    /// most; meanwhile it is among the runs, as one that begins.
     pub(crate) fn begin(
         &self,
         place: &RunPlace,
@@ -131,26 +133,42 @@ impl Drills {
         if left(until).is_zero() {
             return Err(NotStarted::Late);
         }
-        match self.take(place, &claim)? {
+        let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
+        self.keep(Arc::clone(&run)); // who looks sees what was asked for, and what it waits for
+        let begun = self.begin_kept(place, &run, claim, until);
+        match &begun {
+            Ok((begun, _)) if *begun == id => self.trim(),
+            _ => self.forget(&run),
+        }
+        begun
+    }
+
+    /// The same of one that is among the runs already.
+    fn begin_kept(
+        &self,
+        place: &RunPlace,
+        run: &Arc<Run>,
+        claim: ClaimRow,
+        until: Instant,
+    ) -> Result<(String, u32), NotStarted> {
+        match self.take(place, run, &claim)? {
             Some(other) if other.is_same(&claim) => return Ok((other.id, other.runner)),
             Some(other) => return Err(NotStarted::Busy(other)),
             None => {}
         }
-        let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
-        let started = start(place, Arc::clone(&run), claim.clone(), left(until));
+        let started = start(place, Arc::clone(run), claim.clone(), left(until));
         if started.is_err() {
             release_in_background(place, claim);
         }
-        started?;
-        self.keep(run);
-        Ok((id, place.runner))
+        started.map(|()| (run.id.clone(), place.runner))
     }
 
     /// Takes the cluster's one place for a drill; the drill that has it, if another one does. A claim of this
     /// node for a drill that does not run is only waiting to be taken away: one begins at a time. An agent
     /// that keeps it still takes back what that drill has left.
-    fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotStarted> {
+    fn take(&self, place: &RunPlace, run: &Run, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotStarted> {
         let Some(coordinator) = place.coordinator.as_deref() else { return Ok(None) };
+        run.waits_for("the coordinator, which knows whether another drill runs".to_owned());
         let take = || claim.take(coordinator, place.lease).map_err(NotStarted::Coordinator);
         let runs = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| !run.state().is_over());
         // An agent has written one for the first of its nodes, which knows nothing of that drill.
@@ -165,6 +183,7 @@ impl Drills {
                 if crate::clock::now() >= until {
                     break;
                 }
+                run.waits_for("what the last drill has left to be taken back".to_owned());
                 thread::park_timeout(LOOK_EVERY);
             }
         }
@@ -172,11 +191,24 @@ impl Drills {
     }
 
     fn keep(&self, run: Arc<Run>) {
+        self.runs().push_back(run);
+    }
+
+    /// Leaves the newest.
+    fn trim(&self) {
         let mut runs = self.runs();
-        if runs.len() >= RUNS_MAX {
+        while runs.len() > RUNS_MAX {
             runs.pop_front();
         }
-        runs.push_back(run);
+    }
+
+    /// It has not begun. One that was halted meanwhile stays: who did that sees what became of it.
+    fn forget(&self, run: &Run) {
+        if run.halt_flag().load(Ordering::Relaxed) {
+            run.end(Err(DrillError::Interrupted));
+            return self.trim();
+        }
+        self.runs().retain(|kept| kept.id != run.id);
     }
 
     /// The node ends: halts what runs, and waits until its fault is taken back.
@@ -214,7 +246,8 @@ fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow, within: Duration) -> 
     drill.claim = claim.number();
     drill.options.token.clone_from(&place.token);
     drill.options.trust.clone_from(&place.trust);
-    let turn = drill.check(within).map_err(NotStarted::Drill)?;
+    let turn = drill.check(within, &|whom| run.waits_for(whom)).map_err(NotStarted::Drill)?;
+    run.begin();
     let coordinator = place.coordinator.clone();
     let body = move || {
         tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
@@ -240,8 +273,10 @@ fn release_in_background(place: &RunPlace, claim: ClaimRow) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use cell_cluster::{Fault, Sim};
-    use cell_drill::FaultKind;
+    use cell_drill::{FaultKind, drill_socket};
 
     use super::*;
     use crate::drill::run::tests::run;
@@ -351,6 +386,44 @@ mod tests {
         assert!(drills.rows().is_empty());
     }
 
+    /// Nobody saw that a drill was asked for, nor whom it waited for, until it ran: with agents that stand
+    /// still for as long as they may.
+    #[test]
+    fn drill_that_waits_for_its_supervisor_is_among_the_runs() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(drill_socket(folder.path())).unwrap();
+        for is_halted in [false, true] {
+            let place = place(&sim, folder.path().to_str().unwrap());
+            thread::scope(|scope| {
+                let drills = &drills;
+                let begun = scope.spawn(move || drills.begin(&place, wanted(FaultKind::Kill, 1), None));
+                let (asked, _) = listener.accept().unwrap(); // and it is told nothing
+                let until = crate::clock::now() + Duration::from_secs(30);
+                let whom = Some("what is said of how all nodes are");
+                let waits = |row: &RunRow| row.waits_for.as_deref() == whom;
+                let row = loop {
+                    let rows = drills.rows();
+                    if let Some(row) = rows.first().filter(|row| waits(row)) {
+                        break row.clone();
+                    }
+                    assert!(crate::clock::now() < until, "{rows:?}");
+                    thread::park_timeout(LOOK_EVERY);
+                };
+                assert_eq!((row.state, drills.seen().len()), (RunState::Beginning, 0));
+                if is_halted {
+                    assert_eq!(drills.find(&row.id).unwrap().halt("ann"), RunState::Beginning);
+                }
+                drop(asked);
+                let refused = begun.join().unwrap();
+                assert!(matches!(refused, Err(NotStarted::Drill(_))), "{refused:?}");
+            });
+            let left: Vec<_> = drills.rows().into_iter().map(|row| (row.state, row.halted_by)).collect();
+            let halted = is_halted.then(|| (RunState::Halted, Some("ann".to_owned())));
+            assert_eq!(left, Vec::from_iter(halted));
+        }
+    }
+
     #[test]
     fn begin_while_another_runs_names_it_wherever_it_runs() {
         let (sim, drills) = (Sim::new(1), Drills::default());
@@ -395,6 +468,7 @@ mod tests {
             let run = run(&number.to_string(), 1);
             run.end(Err(DrillError::Interrupted));
             drills.keep(Arc::new(run));
+            drills.trim();
         }
         let rows = drills.rows();
         assert_eq!((rows.len(), &*rows[0].id, &*rows[RUNS_MAX - 1].id), (RUNS_MAX, "50", "1"));

@@ -15,6 +15,8 @@ use crate::drill::wanted::DrillWanted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunState {
+    /// It was asked for, and waits for those without whom it does not begin.
+    Beginning,
     /// Before the fault, or while it lasts.
     Running,
     /// The fault is over; not everything is back.
@@ -34,7 +36,8 @@ pub(crate) enum RunState {
 impl RunState {
     /// Whether it has ended.
     pub(crate) fn is_over(self) -> bool {
-        !matches!(self, RunState::Running | RunState::Healing | RunState::Verifying)
+        use RunState::{Beginning, Healing, Running, Verifying};
+        !matches!(self, Beginning | Running | Healing | Verifying)
     }
 }
 
@@ -62,6 +65,9 @@ pub(crate) struct RunRow {
     /// The node that runs it.
     pub(crate) runner: u32,
     pub(crate) state: RunState,
+    /// What it waits for before it begins, in words.
+    pub(crate) waits_for: Option<String>,
+    /// When it was asked for, until it begins.
     pub(crate) begun_unix_ms: u64,
     pub(crate) ended_unix_ms: Option<u64>,
     /// Who began it, and who halted it.
@@ -97,8 +103,6 @@ pub(crate) struct Run {
     pub(crate) repeat_id: Option<u64>,
     runner: u32,
     now_unix_ms: fn() -> u64,
-    begun_unix_ms: u64,
-    started_ns: u64,
     halt: AtomicBool,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -106,6 +110,9 @@ pub(crate) struct Run {
 
 struct Progress {
     state: RunState,
+    waits_for: Option<String>,
+    begun_unix_ms: u64,
+    started_ns: u64,
     fault_lasts: bool,
     timeline: Vec<Moment>,
     lane: Vec<LanePoint>,
@@ -117,7 +124,8 @@ struct Progress {
 }
 
 impl Run {
-    /// It begins now, at the node `runner`; `now_unix_ms` is the wall clock, for people.
+    /// It is asked for now, and is to be begun by the node `runner`; `now_unix_ms` is the wall clock, for
+    /// people.
     pub(crate) fn new(
         id: String,
         wanted: DrillWanted,
@@ -126,7 +134,10 @@ impl Run {
         now_unix_ms: fn() -> u64,
     ) -> Run {
         let progress = Progress {
-            state: RunState::Running,
+            state: RunState::Beginning,
+            waits_for: None,
+            begun_unix_ms: now_unix_ms(),
+            started_ns: boottime_ns(),
             fault_lasts: false,
             timeline: Vec::new(),
             lane: Vec::new(),
@@ -141,11 +152,26 @@ impl Run {
             repeat_id,
             runner,
             now_unix_ms,
-            begun_unix_ms: now_unix_ms(),
-            started_ns: boottime_ns(),
             halt: AtomicBool::new(false),
             progress: Mutex::new(progress),
             changed: Condvar::new(),
+        }
+    }
+
+    /// What it waits for before it begins, in words.
+    pub(crate) fn waits_for(&self, what: String) {
+        let mut progress = self.progress();
+        if progress.state == RunState::Beginning {
+            progress.waits_for = Some(what);
+        }
+    }
+
+    /// Nothing keeps it from its begin any more: times count from now on.
+    pub(crate) fn begin(&self) {
+        let mut progress = self.progress();
+        (progress.begun_unix_ms, progress.started_ns) = ((self.now_unix_ms)(), boottime_ns());
+        if progress.state == RunState::Beginning {
+            (progress.state, progress.waits_for) = (RunState::Running, None);
         }
     }
 
@@ -165,7 +191,7 @@ impl Run {
         let before = progress.state;
         if !before.is_over() {
             self.halt.store(true, Ordering::Relaxed);
-            progress.state = RunState::Healing;
+            (progress.state, progress.waits_for) = (RunState::Healing, None);
             progress.halted_by.get_or_insert_with(|| who.to_owned());
         }
         before
@@ -235,7 +261,7 @@ impl Run {
     /// As JSON.
     pub(crate) fn row(&self) -> RunRow {
         let progress = self.progress();
-        let at_ms = |at_ns: u64| at_ns.saturating_sub(self.started_ns) / 1_000_000;
+        let at_ms = |at_ns: u64| at_ns.saturating_sub(progress.started_ns) / 1_000_000;
         let moment = |moment: &Moment| MomentRow {
             name: moment.event.word().to_owned(),
             at_ms: at_ms(moment.at_ns),
@@ -254,7 +280,8 @@ impl Run {
             node: u32::from(self.wanted.node),
             runner: self.runner,
             state: progress.state,
-            begun_unix_ms: self.begun_unix_ms,
+            waits_for: progress.waits_for.clone(),
+            begun_unix_ms: progress.begun_unix_ms,
             ended_unix_ms: progress.ended_unix_ms,
             who: self.wanted.who.clone(),
             halted_by: progress.halted_by.clone(),
@@ -297,7 +324,7 @@ pub(crate) mod tests {
     /// A run that was halted, with a report as long as they are.
     pub(crate) fn row() -> RunRow {
         let run = run("drill-2-1", 1);
-        let at_ns = run.started_ns + 250_000_000;
+        let at_ns = run.progress().started_ns + 250_000_000;
         let moment = |pair| Moment { at_ns, event: DrillEvent::Serving, pair };
         run.on_notice(Notice::Moments(vec![moment(None), moment(Some(1))]));
         run.on_notice(Notice::Lane(LanePoint {
@@ -354,9 +381,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// A run of this node and name.
+    /// A run of this node and name, which has begun.
     pub(crate) fn run(id: &str, node: u16) -> Run {
-        Run::new(id.to_owned(), wanted(FaultKind::Kill, node), None, 2, || 1_000)
+        let run = Run::new(id.to_owned(), wanted(FaultKind::Kill, node), None, 2, || 1_000);
+        run.begin();
+        run
     }
 
     fn injecting() -> Notice {
@@ -366,7 +395,7 @@ pub(crate) mod tests {
     #[test]
     fn row_has_what_the_drill_reported_in_times_from_its_begin() {
         let run = run("drill-2-1", 1);
-        let at_ns = run.started_ns + 250_000_000;
+        let at_ns = run.progress().started_ns + 250_000_000;
         run.on_notice(injecting());
         run.on_notice(Notice::Moments(vec![Moment { at_ns, event: DrillEvent::LeaseEnded, pair: None }]));
         let point = LanePoint { at_ns, attempted: 400, succeeded: 265, failed: 2, p99_us: None };
@@ -381,6 +410,27 @@ pub(crate) mod tests {
         assert_eq!(run.state(), RunState::Healing);
         run.on_notice(Notice::ReadingBack);
         assert_eq!(run.state(), RunState::Verifying);
+    }
+
+    #[test]
+    fn run_says_what_it_waits_for_until_it_begins_and_its_times_count_from_then() {
+        let run = Run::new("a".to_owned(), wanted(FaultKind::Kill, 1), None, 2, || 1_000);
+        let asked_ns = run.progress().started_ns;
+        run.waits_for("the agent at a:1".to_owned());
+        let row = serde_json::to_value(run.row()).unwrap();
+        assert_eq!((&row["state"], &row["waits_for"]), (&"beginning".into(), &"the agent at a:1".into()));
+        assert!(!run.state().is_over());
+        while boottime_ns() <= asked_ns {
+            std::hint::spin_loop();
+        }
+        run.begin();
+        run.waits_for("nobody".to_owned());
+        assert_eq!((run.state(), run.row().waits_for), (RunState::Running, None));
+        assert!(run.progress().started_ns > asked_ns);
+        let halted = Run::new("b".to_owned(), wanted(FaultKind::Kill, 1), None, 2, || 1_000);
+        assert_eq!(halted.halt("ann"), RunState::Beginning);
+        halted.begin();
+        assert_eq!(halted.state(), RunState::Healing, "it is halted already");
     }
 
     #[test]

@@ -300,10 +300,13 @@ export interface DrillParameter { min?: number; max?: number; default: number | 
 
 export interface DrillKind { kind: string; meaning: string; parameters: Record<string, DrillParameter> }
 
-export type DrillState = "running" | "healing" | "verifying" | "passed" | "failed" | "inconclusive" | "halted";
+export type DrillState = "beginning" | "running" | "healing" | "verifying" | "passed" | "failed" | "inconclusive" | "halted";
 
 export interface DrillRun {
   id: string; kind: string; node: number; /** The node that runs it. */ runner: number; state: DrillState;
+  /** What it waits for before it begins. */
+  waits_for?: string | null;
+  /** When it was asked for, until it begins. */
   begun_unix_ms: number; ended_unix_ms: number | null;
   /** Who began it, and who halted it. */
   who?: string | null; halted_by?: string | null;

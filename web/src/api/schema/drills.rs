@@ -41,8 +41,8 @@ pub(crate) fn drills() -> Value {
 }
 
 fn run_fields() -> Vec<Field> {
-    const STATES: [&str; 7] =
-        ["running", "healing", "verifying", "passed", "failed", "inconclusive", "halted"];
+    const STATES: [&str; 8] =
+        ["beginning", "running", "healing", "verifying", "passed", "failed", "inconclusive", "halted"];
     let moment = object([
         ("name", text("What happened.")),
         ("at_ms", integer("Milliseconds since the begin.")),
@@ -62,7 +62,11 @@ fn run_fields() -> Vec<Field> {
         ("node", integer("The node that it is done to.")),
         ("runner", integer("The node that runs it.")),
         ("state", word(&STATES, "How far it is, or how it ended.")),
-        ("begun_unix_ms", integer("When it began, in milliseconds since 1970.")),
+        ("waits_for", or_null(text("What it waits for before it begins. Null: it has begun, or is halted."))),
+        (
+            "begun_unix_ms",
+            integer("When it began, or, before that, was asked for, in milliseconds since 1970."),
+        ),
         ("ended_unix_ms", or_null(integer("When it ended. Null: it has not."))),
         ("who", text("Who began it.")),
         ("halted_by", or_null(text("Who halted it. Null: nobody."))),

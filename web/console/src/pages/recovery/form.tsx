@@ -1,22 +1,20 @@
 // Choosing a fault: what it is, whom it strikes, and what that stops. Nothing happens before its name is typed.
 
-import { useState } from "preact/hooks";
-import { asProblem, ask, idempotencyKey } from "../../api/client";
-import type { ApiProblem } from "../../api/problem";
-import { isAbsent, type DrillPreview, type DrillsDocument } from "../../api/types";
+import { useEffect, useState } from "preact/hooks";
+import { isAbsent, type DrillPreview, type DrillRun, type DrillsDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { Dialog } from "../../parts/dialog";
-import { count, inWords, plural, share } from "../../parts/format";
+import { count, duration, inWords, plural, share } from "../../parts/format";
 import { Loading, ProblemNote } from "../../parts/states";
+import { useNow } from "../../state/clock";
 import { useTopic } from "../../state/live";
 import { useWhyNot } from "../../state/permission";
 import { useResource, type Resource } from "../../state/resource";
+import { useStore } from "../../state/store";
 import { setQuery, useParam } from "../../state/url";
+import { askAgain, askedDrill, askForDrill, forgetAsked, type AskedDrill } from "./asked";
 import { ParameterFields, useParameters, type DrillValues } from "./parameters";
 import { isRunning } from "./running";
-
-// longer than a node waits for another one that begins a drill: that one asks coordinator and agents
-const BEGIN_TIMEOUT_MS = 30_000;
 
 export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
   const status = useTopic("status");
@@ -26,12 +24,21 @@ export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun
   const chosen = drills.kinds.find((one) => one.kind === kind);
   const { values, wrong } = useParameters(chosen);
   const whyNot = useWhyNot("admin");
-  // what was asked for stays what it was while the dialog is open, whatever the page behind it shows
-  const [asked, askFor] = useState<Asked | null>(null);
+  // what is to be confirmed stays what it was while the dialog is open, whatever the page behind it shows
+  const [toConfirm, confirm] = useState<ToConfirm | null>(null);
+  const asked = useStore(askedDrill);
+  const begun = asked?.run ?? null;
+  useEffect(() => {
+    if (begun === null) return;
+    forgetAsked();
+    setQuery({ run: begun }, true);
+    onBegun();
+  }, [begun]);
   const delay = "delay_ms" in values && !wrong.includes("delay_ms") ? `&delay_ms=${values.delay_ms}` : "";
   const preview = useResource<DrillPreview>(drills.allowed && node ? `drills/preview?kind=${kind}&node=${node}${delay}` : null, 5000);
   if (!drills.allowed) return <NotAllowed why={drills.why_not} />;
   const running = drills.runs.some(isRunning);
+  const isAsked = asked !== null && asked.problem === null;
   return (
     <div class="stack">
       <div class="row">
@@ -41,17 +48,18 @@ export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun
       {chosen && <ParameterFields kind={chosen} values={values} wrong={wrong} />}
       <p>
         <button
-          class="button button-danger" type="button" disabled={running || whyNot !== null || wrong.length > 0 || !preview.data}
-          onClick={() => preview.data && askFor({ preview: preview.data, values })}
+          class="button button-danger" type="button" disabled={running || isAsked || whyNot !== null || wrong.length > 0 || !preview.data}
+          onClick={() => preview.data && confirm({ preview: preview.data, values })}
         >Run this drill…</button>
       </p>
+      {asked && <AskedNote drill={asked} runs={drills.runs} />}
       {whyNot && <p class="notice notice-info">{whyNot}</p>}
       <p class="quiet">
         {chosen?.meaning} To recover at once, halt the drill: what stands still goes on, what is cut off is let back, a slow disk is as before, and a killed node is started.
         {running && " A drill is under way; wait for its end or halt it."}
       </p>
       <Blast preview={preview} />
-      {asked && <Confirm {...asked} onClose={() => askFor(null)} onBegun={onBegun} />}
+      {toConfirm && <Confirm {...toConfirm} onClose={() => confirm(null)} />}
     </div>
   );
 }
@@ -80,30 +88,42 @@ function Blast({ preview }: { preview: Resource<DrillPreview> }) {
   );
 }
 
-interface Asked { preview: DrillPreview; values: DrillValues }
+/** What was asked for, and what it waits for; or why it has not begun. */
+function AskedNote({ drill, runs }: { drill: AskedDrill; runs: DrillRun[] }) {
+  const now = useNow();
+  const name = `${drill.kind} of node ${drill.node}`;
+  if (drill.problem) {
+    return (
+      <div class="stack">
+        <p><strong>{drill.problem.status === 0 ? "Whether the drill has begun is not known:" : "The drill has not begun:"}</strong> {name}, as you asked for it.</p>
+        <ProblemNote problem={drill.problem} />
+        <p class="row">
+          <button class="button button-danger" type="button" onClick={() => askAgain(drill)}>Ask again</button>
+          <button class="button" type="button" onClick={forgetAsked}>Leave it</button>
+        </p>
+      </div>
+    );
+  }
+  const begins = runs.find((run) => run.state === "beginning" && run.kind === drill.kind && run.node === drill.node);
+  return (
+    <div class="notice notice-info">
+      <p role="status"><strong>Asked for:</strong> {name}, by {begins?.who ?? "you"}. It waits for {begins?.waits_for ?? "the node that is to run it"}.</p>
+      <p class="quiet">{duration(Math.max(0, now - drill.sinceMs))} so far. It begins, or this says why not, within half a minute; you can go on meanwhile.</p>
+    </div>
+  );
+}
 
-interface ConfirmProps extends Asked { onClose(): void; onBegun(): void }
+interface ToConfirm { preview: DrillPreview; values: DrillValues }
 
-function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
+interface ConfirmProps extends ToConfirm { onClose(): void }
+
+function Confirm({ preview, values, onClose }: ConfirmProps) {
   const [typed, setTyped] = useState("");
-  const [problem, setProblem] = useState<ApiProblem | null>(null);
-  const [isSent, setSent] = useState(false);
-  const [key] = useState(idempotencyKey);
-  const run = async (event: Event) => {
+  const run = (event: Event) => {
     event.preventDefault();
-    setSent(true);
-    setProblem(null);
-    try {
-      const body = { kind: preview.kind, node: preview.node, confirm: typed, preview: preview.revision, ...values };
-      const options = { method: "POST", body, headers: { "idempotency-key": key }, timeoutMs: BEGIN_TIMEOUT_MS };
-      const { document } = await ask<{ operation: string }>("drills", options);
-      setQuery({ run: document.operation }, true);
-      onBegun();
-      onClose();
-    } catch (error) {
-      setProblem(asProblem(error));
-      setSent(false);
-    }
+    askForDrill(preview.kind, preview.node, { kind: preview.kind, node: preview.node, confirm: typed, preview: preview.revision, ...values });
+    setQuery({ run: null }); // the page shows what begins
+    onClose();
   };
   return (
     <Dialog title={`Run the drill "${preview.kind}" on node ${preview.node}?`} onClose={onClose}>
@@ -114,9 +134,8 @@ function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
           <span>Type <code>{preview.confirm}</code> to confirm</span>
           <input type="text" name="confirm" autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
         </label>
-        {problem && <ProblemNote problem={problem} />}
         <p class="row">
-          <button class="button button-danger" type="submit" disabled={typed !== preview.confirm || isSent}>{preview.kind === "kill" ? "Kill it" : "Run it"}</button>
+          <button class="button button-danger" type="submit" disabled={typed !== preview.confirm}>{preview.kind === "kill" ? "Kill it" : "Run it"}</button>
           <button class="button" type="button" onClick={onClose}>Leave it</button>
         </p>
       </form>

@@ -15,6 +15,7 @@ import { isRunning } from "./running";
 import { timelineOf } from "./timeline";
 
 const STATES: Record<string, string> = {
+  beginning: "nothing is done yet.",
   running: "the fault is on.", healing: "the fault was taken back; the drill waits until every pair is served.",
   verifying: "every acknowledged key is read back in three ways.", passed: "nothing acknowledged was lost.", failed: "something acknowledged is missing or wrong.",
   inconclusive: "too little happened to show anything.", halted: "the fault was taken back.",
@@ -32,17 +33,18 @@ export function RunView({ run, source, nowUnixMs, underWay, onChange }: RunProps
   const elapsed = (run.ended_unix_ms ?? nowUnixMs) - run.begun_unix_ms;
   const timeline = timelineOf(run, elapsed, isRunning(run) ? underWay : []);
   const title = `Drill: ${run.kind} of node ${run.node}`;
+  const begins = run.state === "beginning";
   const from = timeline.injected === null ? 0 : -Math.min(timeline.injected, timeline.to * 0.08);
   return (
     <Panel
-      title={title} id="drill-run" window={`begun ${clockTime(run.begun_unix_ms)}${run.who ? ` by ${run.who}` : ""}, times count from the fault`} source={source}
+      title={title} id="drill-run" window={`${begins ? "asked for" : "begun"} ${clockTime(run.begun_unix_ms)}${run.who ? ` by ${run.who}` : ""}, times count from the fault`} source={source}
       actions={<>
         <TwinButton name="drill" of="the drill" />
-        {isRunning(run) && <Halt id={run.id} onDone={onChange} />}
+        {isRunning(run) && <Halt run={run} onDone={onChange} />}
       </>}
     >
-      <p role="status" class="drill-state"><b>{run.state}</b>: {STATES[run.state] ?? ""}{run.halted_by && ` Halted by ${run.halted_by}.`}</p>
-      {run.timeline.length === 0 && <p class="quiet">Clients write and read for a moment before the fault.</p>}
+      <p role="status" class="drill-state"><b>{run.state}</b>: {STATES[run.state] ?? ""}{run.waits_for && ` It waits for ${run.waits_for}.`}{run.halted_by && ` Halted by ${run.halted_by}.`}</p>
+      {run.timeline.length === 0 && !begins && <p class="quiet">Clients write and read for a moment before the fault.</p>}
       {run.timeline.length > 0 && <Gantt title={title} rows={timeline.rows} from={from} to={timeline.to} lane={laneOf(run, timeline.injected ?? 0)} />}
       {isTable && <div class="twin"><GanttTable title={title} rows={timeline.moments} /></div>}
       {run.lane.length > 1 && <LaneNote lane={run.lane} injected={timeline.injected} />}
@@ -51,7 +53,8 @@ export function RunView({ run, source, nowUnixMs, underWay, onChange }: RunProps
   );
 }
 
-function Halt({ id, onDone }: { id: string; onDone(): void }) {
+function Halt({ run: { id, state }, onDone }: { run: DrillRun; onDone(): void }) {
+  const begins = state === "beginning";
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const halt = async () => {
     try {
@@ -66,8 +69,8 @@ function Halt({ id, onDone }: { id: string; onDone(): void }) {
       {problem && <ProblemNote problem={problem} />}
       <button
         class="button button-small button-danger" type="button" onClick={() => void halt()}
-        title="Recover now: the fault is taken back, and a node that was killed is started at once."
-      >Halt and heal</button>
+        title={begins ? "It does nothing, and ends." : "Recover now: the fault is taken back, and a node that was killed is started at once."}
+      >{begins ? "Call it off" : "Halt and heal"}</button>
     </>
   );
 }
