@@ -215,11 +215,12 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         }
         self.worker.end_of_poll();
         self.part();
-        let left = std::mem::take(&mut self.left);
         self.commit();
         let replies = self.send_replies(clock);
         self.endpoint.flush();
         self.dismiss();
+        self.part(); // pairs whose last reply has left just now
+        let left = std::mem::take(&mut self.left);
         let commands = self.worker.take_commands();
         let has_more = has_input || self.worker.has_work() || !commands.is_empty();
         busy |= replies > 0 || has_more;

@@ -138,12 +138,24 @@ impl Worker {
                 {
                     self.freeze(at, regions);
                 }
-                Some(LeaveStep::Frozen { regions, told: false, since_ns })
-                    if self.is_drained(at) || planted(Mutant::LeftUnanswered) =>
-                {
-                    self.drained(at, regions, since_ns);
-                }
                 Some(LeaveStep::Unlisted { .. } | LeaveStep::Frozen { .. }) => {}
+            }
+        }
+    }
+
+    /// Takes each frozen pair further of which nothing is in flight. It is asked right after a turn's replies
+    /// have left, and not before: the thread may sleep until the next tick after a turn that did nothing else
+    /// than send the last chunk of a value, and the pair is nobody's meanwhile.
+    pub(super) fn step_frozen(&mut self) {
+        if self.leaving.pairs == 0 || self.phase != WorkerPhase::Serving {
+            return;
+        }
+        for at in self.pairs.all() {
+            let step = self.pairs.get(at).leaving.clone();
+            if let Some(LeaveStep::Frozen { regions, told: false, since_ns }) = step
+                && (self.is_drained(at) || planted(Mutant::LeftUnanswered))
+            {
+                self.drained(at, regions, since_ns);
             }
         }
     }

@@ -543,7 +543,7 @@ impl Worker {
         self.pairs.ready.bytes()
     }
 
-    /// The replies were handed over.
+    /// The replies were handed over. A pair of which nothing else was to leave leaves.
     pub fn replies_sent(&mut self) {
         if self.silent && !planted(Mutant::SilentSends) {
             return; // they stay
@@ -554,6 +554,7 @@ impl Worker {
             }
         }
         self.pairs.ready.clear();
+        self.step_frozen();
     }
 
     /// What the control thread is to do.

@@ -1,9 +1,12 @@
 //! A pair leaves its worker, which lives and serves the other one: what is answered, and when it has left.
 
 use cell_cluster::PairGeometry;
+use cell_fabric::ConnectionId;
 use cell_node::{Command, ControlEvent, StayReason, WorkerOptions};
 use cell_pair::{Pair, PairOptions};
-use cell_protocol::{Condition, PairRegions, Put, Request, StatusCode};
+use cell_protocol::{
+    Condition, Hello, PROTOCOL_VERSION, PairRegions, Put, Request, RequestHeader, RequestId, StatusCode,
+};
 use cell_terms::{Csn, Durability, Epoch, PairId};
 
 use crate::worker_core::splits::load_until_split;
@@ -154,6 +157,40 @@ pub(crate) fn frozen_at(world: &mut World, pair: PairId, ticket: u64) -> Csn {
         }
     }
     panic!("it is not frozen");
+}
+
+/// Whether nothing was in flight was asked before a turn's replies had left. While a long value left, chunk by
+/// chunk, the pair was frozen and nobody's, and after the last chunk until the next tick of a worker that
+/// sleeps right after its answers.
+#[test]
+fn pair_is_frozen_while_a_long_value_of_it_leaves() {
+    let mut world = World::new(1, GEOMETRY, WorkerOptions { value_bytes_max: 1 << 18, ..OPTIONS });
+    let name = world.name(1, 1);
+    let put = world.send_put(name, LOW, &vec![b'v'; 200_000]);
+    assert!(matches!(world.answer(put), Replied::Written(_)));
+    let reader = ConnectionId::from_number(9);
+    let header = RequestHeader { id: RequestId(1 << 20), pair: PairId(0) };
+    let ask = |world: &mut World, request: &Request<'_>| {
+        let mut message = Vec::new();
+        request.encode(header, &mut message).unwrap();
+        world.worker_mut().message(reader, &message);
+        world.turn();
+    };
+    world.worker_mut().accepted(reader);
+    let hello = Hello { version: PROTOCOL_VERSION, name: "slow", token: &[], stream_credit_bytes: 1 };
+    ask(&mut world, &Request::Hello(hello));
+    ask(&mut world, &Request::Get { key: LOW });
+    world.notify(0, ControlEvent::Freeze { pair: PairId(1), ticket: 1 });
+    let is_frozen = (0..2_000).any(|_| {
+        ask(&mut world, &Request::Credit { bytes: 1 });
+        let told = world.take_commands(0);
+        told.iter().any(|command| matches!(command, Command::Frozen { ticket: 1, .. }))
+    });
+    assert!(is_frozen);
+    assert!(world.answered(1 << 20).is_some(), "it leaves to the end");
+    world.notify(0, ControlEvent::Handed { pair: PairId(1), ticket: 1 });
+    ask(&mut world, &Request::Credit { bytes: 1 });
+    assert!(world.answered(1 << 20).is_some(), "also of a pair that is another's");
 }
 
 /// A pair that came back to its worker by a thaw said of a packing that the freeze had ended that it was
