@@ -186,13 +186,14 @@ impl BringUp {
         self.check_geometry(&job.row)?;
         self.check_disk()?;
         let (mut device, buffers) = self.device()?;
+        let orders = Arc::clone(&job.orders);
         let mut run = CopyRun::begin(environment, job, self.publish(), boottime_ns())?;
         let (mut is_taken, mut taken) = (!self.reads.whole, Vec::new());
         loop {
             let rate = self.move_bytes_per_second.load(Ordering::Relaxed);
             match run.step(device.as_mut(), boottime_ns(), rate)? {
                 Turn::More => {}
-                Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
+                Turn::Wait(for_ns) => orders.wait(Duration::from_nanos(for_ns.min(PAUSE_NS))),
                 Turn::Done => break,
             }
             if let Some([node, extent]) = run.regions().filter(|_| !is_taken) {

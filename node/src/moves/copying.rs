@@ -1,7 +1,8 @@
 //! One copy of a pair for a planned move, a step at a time, at a bounded rate; and, once the pair was handed
 //! over, the rest of its takeover. A thread of the control side steps it, and so does the simulator.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cell_cluster::{MoveName, PairRow};
 use cell_memory::Region;
@@ -15,7 +16,7 @@ use cell_wal::{Errno, LogDevice, WalError};
 
 use super::target::{CopyFailure, CopyState};
 
-/// How often orders are looked for, and so how late a handing is noticed at most.
+/// How often orders are looked for by who is not woken by them ([`CopyOrders::wait`]).
 const ORDERS_NS: u64 = 1_000_000;
 /// How often a copy that has caught up looks at the log.
 const ROUND_NS: u64 = 10_000_000;
@@ -26,7 +27,11 @@ const READY_NS: u64 = 1_000_000_000;
 
 /// What the control side says to a copy, and what it hears of it.
 #[derive(Debug, Default)]
-pub struct CopyOrders(Mutex<Orders>);
+pub struct CopyOrders {
+    orders: Mutex<Orders>,
+    /// There is one that the copy has not seen.
+    given: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Orders {
@@ -38,17 +43,26 @@ struct Orders {
 
 impl CopyOrders {
     fn lock(&self) -> MutexGuard<'_, Orders> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pair was handed over, and this is its row.
     pub(super) fn hand(&self, row: Box<PairRow>) {
         self.lock().handed = Some(row);
+        self.given.notify_all();
     }
 
     /// Nobody wants the copy any more.
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
+        self.given.notify_all();
+    }
+
+    /// Waits for so long, or until there is an order: nobody serves a pair that was handed over, and its copy
+    /// does not sleep on for the sake of its rate.
+    pub(crate) fn wait(&self, most: Duration) {
+        let has_none = |orders: &mut Orders| orders.handed.is_none() && !orders.stop;
+        drop(self.given.wait_timeout_while(self.lock(), most, has_none));
     }
 
     /// Whether the copy is ready. One that has not come to the log's end for a while, whatever keeps it from
@@ -279,13 +293,31 @@ fn failure_of(error: &RecoveryError, epoch: Epoch) -> CopyFailure {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::MoveStage;
     use cell_terms::{Csn, PairId, RegionKind};
     use cell_wal::corruption::{Corruption, Damage, Proof};
     use cell_wal::{DiskOperation, LogId, LogPlace, StorageError};
 
+    use super::super::tests::{move_row, pair_row};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+
+    /// A copy that kept to its rate noticed the handing when it had slept, 10 ms later at most: so much longer
+    /// nobody served the pair.
+    #[test]
+    fn copy_that_sleeps_is_woken_by_an_order() {
+        let row = || Box::new(pair_row(&move_row(MoveStage::Handed), true));
+        let given: [&dyn Fn(&CopyOrders); 2] = [&|orders| orders.hand(row()), &|orders| orders.stop()];
+        for give in given {
+            let orders = Arc::new(CopyOrders::default());
+            let told = Arc::clone(&orders);
+            let waits = std::thread::spawn(move || told.wait(Duration::from_secs(3_600)));
+            give(&orders);
+            waits.join().unwrap();
+            orders.wait(Duration::from_secs(3_600)); // it has one that it has not seen
+        }
+    }
 
     /// A copy stood still for as long as all that it had read would have taken at the new rate.
     #[test]
