@@ -342,6 +342,9 @@ impl MovesDriver {
                 wrote = self.table.dated(dates).hand(ownership, cut, name).map(drop);
                 log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
+                if source.core.is_fencing() {
+                    self.due_ns = 0; // nobody serves the pair before that
+                }
             }
             SourceAction::PutAgain => {
                 wrote = self.table.put_again(ownership);
@@ -675,6 +678,23 @@ mod tests {
         let of = move_row(MoveStage::Handed);
         assert_eq!(handed_to(&view(&of), of.target.incarnation), [of.pair].into());
         assert!(handed_to(&view(&of), of.source.incarnation).is_empty());
+    }
+
+    /// Nobody served the pair until the next look at the cluster, 50 ms or more later.
+    #[test]
+    fn pair_whose_handing_is_refused_is_fenced_at_once() {
+        let link = Sim::new(1).link();
+        let of = move_row(MoveStage::Ready);
+        let incarnation = of.source.incarnation;
+        let behind = MoveRow { stage: MoveStage::Copying, ..of.clone() };
+        put(&link, &pair_row(&of, false), Some(&behind));
+        let own = [Ownership { pair: of.pair, epoch: of.epoch, incarnation }];
+        let mut driver = driver_of(incarnation, link);
+        assert_eq!(tickets(driver.look(&view(&of), &own, SECOND)), [(true, 1)]);
+        assert!(driver.look(&view(&of), &own, SECOND).is_empty());
+        assert_eq!(driver.due_ns(), u64::MAX, "the worker is at it");
+        assert!(driver.frozen((of.pair, 1), of.epoch, Csn(7), [SECOND; 2], &view(&of)).is_empty());
+        assert_eq!(driver.due_ns(), 0);
     }
 
     /// The pair's row once the target has published it.

@@ -188,6 +188,12 @@ impl SourceMove {
         matches!(self.state, SourceState::Forgetting { handed: true } | SourceState::Handed { .. })
     }
 
+    /// Whether the pair is frozen and is to be served on: nothing else than the write before that is waited
+    /// for.
+    pub(super) fn is_fencing(&self) -> bool {
+        matches!(self.state, SourceState::Fencing { .. })
+    }
+
     /// What is to be done now.
     pub(super) fn next(&mut self, seen: &Seen<'_>) -> Option<SourceAction> {
         match &self.state {
