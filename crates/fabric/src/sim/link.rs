@@ -1,12 +1,13 @@
 //! A simulated connection: two ends, and what travels between them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::close::HelloRefusal;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
+use crate::remote_access::RegionKey;
 
 /// A link's name within the network, never reused.
 pub(super) type LinkId = u64;
@@ -64,6 +65,8 @@ pub(super) struct End {
     pub(super) full: bool,
     /// Reads posted on it that have not ended.
     pub(super) reads: usize,
+    /// By which keys it has read: where regions are mapped, they are from then on.
+    pub(super) keys_read: BTreeSet<RegionKey>,
     /// By its endpoint's clock, when it last polled something from here.
     pub(super) received_ns: u64,
 }
@@ -92,6 +95,7 @@ impl End {
             dirty: false,
             full: false,
             reads: 0,
+            keys_read: BTreeSet::new(),
             received_ns: 0,
         }
     }

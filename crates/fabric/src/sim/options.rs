@@ -24,7 +24,7 @@ pub struct SimOptions {
     pub read_spread_ns: u64,
     /// How many of a million reads are torn inside cache lines as well, word by word.
     pub read_torn_per_million: u32,
-    /// Whether readers have the regions mapped, as on one host: [`crate::OneSided::mapped`].
+    /// Whether readers have the regions that they read mapped, as on one host: [`crate::OneSided::mapped`].
     pub reads_mapped: bool,
 }
 

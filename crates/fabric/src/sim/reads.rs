@@ -81,10 +81,11 @@ impl OneSided for SimEndpoint {
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
         let mut state = self.network.lock();
         let (link, side) = state.end_of(self.endpoint, connection)?;
-        let host = link.ends[1 - side].host;
+        let (host, was_read) = (link.ends[1 - side].host, link.ends[side].keys_read.contains(&key));
         let found = state.reads.registered.get(&key).filter(|registration| registration.host == host)?;
         let word = Word::Local(Arc::clone(&found.ended));
-        state.options.reads_mapped.then(|| MappedRegion::new(found.region.clone(), word))
+        let is_mapped = state.options.reads_mapped && was_read;
+        is_mapped.then(|| MappedRegion::new(found.region.clone(), word))
     }
 
     fn reads_ordered(&self) -> bool {
@@ -208,8 +209,10 @@ impl NetworkState {
             None => Ok(words),
             Some(failure) => Err(failure),
         };
+        let key_read = outcome.is_ok().then_some(posted.read.key);
         self.complete(endpoint, &posted, outcome);
         let Some(end) = self.links.get_mut(&link).map(|link| &mut link.ends[side]) else { return };
+        end.keys_read.extend(key_read);
         end.reads = end.reads.saturating_sub(1);
         if end.full && end.reads <= READS_MAX / 2 {
             end.full = false;

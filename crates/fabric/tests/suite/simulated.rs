@@ -288,6 +288,21 @@ fn read_host_crashed_or_cut_off_ends_with_its_connection() {
 }
 
 #[test]
+fn region_is_mapped_from_the_first_read_of_its_connection_on() {
+    for reads_mapped in [false, true] {
+        let mut pair = pair(11, SimOptions { reads_mapped, ..SimOptions::calm() });
+        let (region, _writer) = region();
+        let key = pair.server.endpoint.register(&region).unwrap();
+        let here = pair.here;
+        assert!(pair.client.endpoint.mapped(here, key).is_none(), "nothing was read yet");
+        let read = RemoteRead { key, offset: 8_000, length: 8 };
+        pair.client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
+        pair.until(|peers| peers[0].reads(here).len() == 1);
+        assert_eq!(pair.client.endpoint.mapped(here, key).is_some(), reads_mapped);
+    }
+}
+
+#[test]
 fn step_time_stands_nothing_arrives() {
     let network = SimNetwork::new(1, SimOptions::calm());
     let _server = network.listen(1, FabricLimits::default(), greeting());
