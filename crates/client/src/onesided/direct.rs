@@ -97,8 +97,8 @@ impl Regions {
     pub(crate) fn find_in_place(&mut self, key: &[u8], asks: bool) -> Option<FoundInPlace> {
         self.look_where_key_is(key, |from| {
             let ask = |entry: &LeafEntry| {
-                if asks {
-                    ask_for_whole_extent(from.mapped.extent.region(), entry);
+                if asks && let Some(extent) = &from.mapped.extent {
+                    ask_for_whole_extent(extent.region(), entry);
                 }
             };
             from.lasting(from.meganode.search_asking(key, ask))
@@ -150,9 +150,9 @@ impl Regions {
                 *answer = self.find_in_place(key, false);
             }
             if let Some(FoundInPlace { place, found: SearchResult { entry: Some(entry), .. }, .. }) = answer
-                && let Some(mapped) = &self.pair(place.at).mapped
+                && let Some(extent) = self.mapped_extents(place.at)
             {
-                ask_for_whole_extent(mapped.extent.region(), entry);
+                ask_for_whole_extent(extent, entry);
             }
         }
     }
@@ -273,9 +273,15 @@ impl Regions {
     /// Asks for what a page needs of an entry's extent, if that is mapped; a hint.
     #[inline]
     pub(crate) fn ask_for_extent(&self, at: PairAt, planned: &PageEntry) {
-        if let Some(mapped) = &self.pair(at).mapped {
-            ask_for_extent(mapped.extent.region(), planned);
+        if let Some(extents) = self.mapped_extents(at) {
+            ask_for_extent(extents, planned);
         }
+    }
+
+    /// A pair's extent region, if it is mapped.
+    #[inline]
+    fn mapped_extents(&self, at: PairAt) -> Option<&Region> {
+        Some(self.pair(at).mapped.as_ref()?.extent.as_ref()?.region())
     }
 
     /// Asks for a tree node, if it is mapped; a hint.
@@ -301,7 +307,8 @@ impl Regions {
         let mapped = pair.mapped.as_ref()?;
         let shape = ExtentShape::from_bits(entry.value_len)?;
         let begin = bytes.len();
-        let read = reader.append(mapped.extent.region(), entry.offset, shape, entry.crc, bytes);
+        let extents = mapped.extent.as_ref()?.region();
+        let read = reader.append(extents, entry.offset, shape, entry.crc, bytes);
         let header = read.ok().filter(|_| mapped.lasts() || planted(Mutant::EndedExtentRead))?;
         let (version, value_len) = (header.version(pair.row.pair), shape.value_bytes());
         Some(Fetched { version, csn: header.csn, value_len, value: Some((begin, bytes.len())) })

@@ -1,6 +1,7 @@
 //! What becomes of operations and of what is cached when a pair's registrations are of the past: it has left
 //! its node, or another one has it by now. All that is of other pairs stays.
 
+use super::mapping::PairRegion;
 use super::operation::ReadState;
 use super::place::PairAt;
 use super::reads::ReadOwner;
@@ -40,15 +41,17 @@ impl Reader {
         }
     }
 
-    /// The pair of a read that came back, if somebody waits for it and its registration is still known.
-    pub(super) fn pair_read_for(&self, owner: ReadOwner) -> Option<PairAt> {
+    /// The region of a read that came back, if somebody waits for it and its registration is still known.
+    pub(super) fn region_read_for(&self, owner: ReadOwner) -> Option<(PairAt, PairRegion)> {
         match owner {
             ReadOwner::None => None,
-            ReadOwner::Header { pair, key } => self.is_of_registration(pair, key).then_some(pair),
+            ReadOwner::Header { pair, key } => {
+                self.is_of_registration(pair, key).then_some((pair, PairRegion::Nodes))
+            }
             ReadOwner::Lookup { slot, serial, lookup, .. } => {
                 let operation = &self.operations[usize::from(slot)];
                 let waits = operation.serial == serial && operation.state == ReadState::Reading;
-                operation.pair_read(lookup).filter(|_| waits)
+                operation.region_read(lookup).filter(|_| waits)
             }
         }
     }

@@ -34,6 +34,7 @@ mod forgetting;
 mod immediate_reader;
 mod leaf_in_place;
 mod mapping;
+mod mapping_reader;
 mod meganode_cache;
 mod operation;
 mod page;
@@ -52,7 +53,7 @@ mod worker;
 
 use std::collections::VecDeque;
 
-use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader, ToldRead};
 
 pub(crate) use batch_queue::BatchedRead;
@@ -65,7 +66,6 @@ use crate::mutant::{Mutant, planted};
 use crate::{ClientOptions, Operation, Output, Search};
 use batch_queue::BatchQueue;
 use context::{AskServer, ReadContext};
-use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use place::PairAt;
 use reads::ReadOwner;
@@ -107,7 +107,8 @@ pub(crate) struct Reader {
     now_ns: u64,
     /// From which connections a read came back with what it read, since this was asked last.
     answered_links: LinkSet,
-    mapping: Mapping,
+    /// The fabric is to be asked which regions are mapped.
+    mapping_wanted: bool,
     /// Decides which operations go this way, if not all do.
     selectors: Option<Selectors>,
     /// Whether it does decide, or all go one way for now.
@@ -140,7 +141,7 @@ impl Reader {
             scratch: Vec::new(),
             now_ns: 0,
             answered_links: LinkSet::default(),
-            mapping: Mapping::default(),
+            mapping_wanted: false,
         }
     }
 
@@ -206,21 +207,9 @@ impl Reader {
         let outdated = self.context.regions.outdated(link, &reported);
         outdated.into_iter().for_each(|pair| self.forget_pair(pair));
         self.context.regions.add(reported);
-        self.mapping = Mapping::default();
         if self.context.regions.root().is_none() {
             self.context.recheck_root();
         }
-    }
-
-    /// Whether the fabric is to be asked which regions are mapped.
-    pub(crate) fn wants_mapping(&self) -> bool {
-        self.mapping.is_due() && self.is_any_registered()
-    }
-
-    /// Takes the regions that are mapped, so that they are looked at in place from now on.
-    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) {
-        let found = self.context.regions.map(mapped);
-        self.mapping.asked(found);
     }
 
     /// Whether something waits for nothing but the time: answers, what has ended, or what waits for its turn
@@ -360,7 +349,6 @@ impl Reader {
             let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
             self.on_step(slot, outcome);
             self.on_started(slot, now_ns);
-            self.mapping.started(outcome.is_ok());
         }
     }
 
@@ -476,6 +464,7 @@ impl Reader {
         let words = match outcome {
             Ok(words) => {
                 self.answered_links.insert(link);
+                self.on_region_read(link, owner);
                 words
             }
             Err(failure) => {
@@ -520,7 +509,7 @@ impl Reader {
         match failure {
             ReadFailure::KeyUnknown => {
                 self.context.counters.key_unknown += 1;
-                if let Some(pair) = self.pair_read_for(owner) {
+                if let Some((pair, _)) = self.region_read_for(owner) {
                     self.on_registration_ended(pair, 0);
                 }
             }

@@ -14,6 +14,7 @@
 //! load of all. Whatever is not so ends the attempt, and the page is left to reads, which try again and give
 //! up. What was found is validated like what reads brought: clock, watermark, trust.
 
+use cell_fabric::MappedRegion;
 use cell_memory::Region;
 use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape, read_header};
 use cell_protocol::{Bound, Scan};
@@ -101,13 +102,14 @@ impl PageReader {
             let pair = here.place.at;
             depend_on(needs, pair, leaf.csn_removed());
             let MappedMeganode { meganode, mapped, .. } = regions.meganode_at(here.place, u64::MAX)?;
-            let extents = mapped.extent.region();
+            let extents = mapped.extent.as_ref().map(MappedRegion::region);
             let part = plan.part(scan, leaf);
             if part.goes_on {
                 if scan.reverse { meganode.prefetch_before(leaf) } else { meganode.prefetch_after(leaf) }
             }
             let before = plan.entries.len();
-            let progress = plan.take(scan, leaf, &part, |planned| ask_for_extent(extents, planned));
+            let ask = |planned: &PageEntry| extents.into_iter().for_each(|of| ask_for_extent(of, planned));
+            let progress = plan.take(scan, leaf, &part, ask);
             if plan.entries.len() > before {
                 let (place, seen) = (here.place, leaf.version());
                 leaves.push(ScannedLeaf { place, seen, end: plan.entries.len() });
@@ -144,7 +146,7 @@ impl PageReader {
         let mut first = 0;
         for leaf in leaves {
             let pair = regions.pair(leaf.place.at);
-            let (region, id) = (pair.mapped.as_ref()?.extent.region(), pair.row.pair);
+            let (region, id) = (pair.mapped.as_ref()?.extent.as_ref()?.region(), pair.row.pair);
             let (mut csn, mut has_headers) = (Csn::ZERO, false);
             for planned in &plan.entries[first..leaf.end] {
                 let (header, value) = self.take(planned, region, extents, &mut page)?;
@@ -268,7 +270,7 @@ mod tests {
             regions.add(Reported::new(LinkId::BOOTSTRAP, &reply, true).unwrap());
             let [node, extent] = [node, extent].map(|region| MappedRegion::local(region, Arc::default()));
             let mapped = |key: RegionKey| if key.0 == 1 { node.clone() } else { extent.clone() };
-            assert!(regions.map(&mut |_, key| Some(mapped(key))));
+            assert!(!regions.map(&mut |_, key| Some(mapped(key))).is_empty());
             let (reader, needs) = (PageReader::default(), Vec::new());
             Memory { nodes, extents, geometry, slot, csn: 0, regions, reader, needs }
         }

@@ -7,10 +7,10 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, Pointer, RegionId, Root, Watermark};
 use cell_tree::{Geometry, NodeIndex, Slot};
 
-use super::mapping::MappedPair;
+use super::mapping::{MappedPair, PairRegion};
 use super::meganode_cache::MeganodeCache;
 use super::place::PairAt;
-use crate::link_id::LinkId;
+use crate::link_id::{LinkId, LinkSet};
 use crate::mutant as own;
 
 /// Words of a region's header that hold the root and the watermarks: two cache lines.
@@ -29,7 +29,7 @@ pub(crate) struct PairRow {
     pub(crate) visible: Csn,
     /// A read of the header is on its way.
     pub(crate) header_asked: bool,
-    /// Its regions, where this process has them mapped.
+    /// Its regions, as far as this process has them mapped.
     pub(crate) mapped: Option<MappedPair>,
 }
 
@@ -198,14 +198,15 @@ impl Regions {
         self.root
     }
 
-    /// Whether the memory where each search begins is mapped.
+    /// Whether the memory where each search begins is mapped: tree nodes, of a pair that may have no entries.
     pub(crate) fn is_root_mapped(&self) -> bool {
         self.first_pair().is_some_and(|first| first.mapped.is_some())
     }
 
-    /// Whether a pair's memory is mapped.
-    pub(crate) fn is_mapped(&self, at: PairAt) -> bool {
-        self.pair(at).mapped.is_some()
+    /// Whether a pair's region is not mapped.
+    pub(super) fn lacks(&self, at: PairAt, region: PairRegion) -> bool {
+        let is_lacking = |mapped: &MappedPair| region == PairRegion::Extents && mapped.extent.is_none();
+        self.pair(at).mapped.as_ref().is_none_or(is_lacking)
     }
 
     #[inline]
@@ -218,14 +219,19 @@ impl Regions {
         &mut self.places[usize::from(at)]
     }
 
-    /// Maps what is not mapped yet, as far as `mapped` has it. Whether that was anything.
-    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) -> bool {
+    /// Maps what is not mapped yet, as far as `mapped` has it. By which connections that was anything.
+    pub(crate) fn map(
+        &mut self,
+        mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>,
+    ) -> LinkSet {
         let Regions { places, by_pair, .. } = self;
-        let mut found = false;
+        let mut found = LinkSet::default();
         for (_, at) in by_pair {
             let pair = &mut places[usize::from(*at)];
             let link = pair.link;
-            found |= pair.mapped.is_none() && pair.map(&mut |key| mapped(link, key));
+            if pair.map(&mut |key| mapped(link, key)) {
+                found.insert(link);
+            }
         }
         found
     }
@@ -309,20 +315,29 @@ impl PairRow {
         Some(PairRow { row, link, geometry, operation_ns_max, visible, header_asked: false, mapped: None })
     }
 
-    /// Maps the pair, as far as `mapped` knows its regions. False if it does not, or they are not what the
-    /// registrations say.
-    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
-        let row = &self.row;
-        let regions = (mapped(RegionKey(row.node_key)), mapped(RegionKey(row.extent_key)));
-        let (Some(node), Some(extent)) = regions else { return false };
-        let [of_nodes, of_extents] = [&node, &extent].map(|mapped| mapped.region().spec());
-        let fit = (of_nodes.id, of_nodes.epoch, of_nodes.bytes)
-            == (row.node_region, row.epoch, row.node_region_bytes)
-            && (of_extents.id, of_extents.epoch) == (row.extent_region, row.epoch);
-        if fit {
-            self.mapped = Some(MappedPair { node, extent });
+    /// Maps of the pair's regions what is not mapped yet, as far as `mapped` knows it and it is what the
+    /// registrations say. Whether that was anything.
+    fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
+        let PairRow { row, mapped: known, .. } = self;
+        let mut found = false;
+        if known.is_none() {
+            let node = mapped(RegionKey(row.node_key)).filter(|node| {
+                let spec = node.region().spec();
+                (spec.id, spec.epoch, spec.bytes) == (row.node_region, row.epoch, row.node_region_bytes)
+            });
+            *known = node.map(|node| MappedPair { node, extent: None });
+            found = known.is_some();
         }
-        fit
+        if let Some(pair) = known
+            && pair.extent.is_none()
+        {
+            pair.extent = mapped(RegionKey(row.extent_key)).filter(|extent| {
+                let spec = extent.region().spec();
+                (spec.id, spec.epoch) == (row.extent_region, row.epoch)
+            });
+            found |= pair.extent.is_some();
+        }
+        found
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client knows of one node's worker: whether its registrations are known, and for how long it is
 //! trusted.
 
+use super::mapping::Mapping;
 use super::trust::Trust;
 use crate::mutant::{Mutant, planted};
 
@@ -40,6 +41,8 @@ pub(super) struct Worker {
     pub(super) list: u64,
     /// It has another list by now.
     pub(super) is_outdated: bool,
+    /// When the fabric is asked which of its regions are mapped.
+    pub(super) mapping: Mapping,
     renew_not_before_ns: u64,
 }
 
@@ -54,6 +57,7 @@ impl Default for Worker {
             scan_entries_max: u32::MAX,
             list: 0,
             is_outdated: false,
+            mapping: Mapping::default(),
             renew_not_before_ns: 0,
         }
     }
@@ -92,6 +96,7 @@ impl Worker {
     /// Its list of registrations is known from here on.
     pub(super) fn on_list(&mut self, list: u64) {
         self.registration = RegistrationState::Registered;
+        self.mapping = Mapping::default(); // it may be reached another way by now
         if self.list != list {
             (self.list, self.trust) = (list, Trust::default());
         }

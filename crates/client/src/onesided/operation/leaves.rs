@@ -7,6 +7,7 @@
 
 use super::{KeySpan, LookupStage, PlannedLeaf, ReadOperation};
 use crate::onesided::context::{AskServer, ReadContext};
+use crate::onesided::mapping::PairRegion;
 use crate::onesided::page::{PageEntry, PageProgress};
 
 impl ReadOperation {
@@ -39,7 +40,7 @@ impl ReadOperation {
             self.close_lookup(slot, context)?;
             return Ok(false);
         }
-        if keys_only || !context.regions.is_mapped(at.pair) {
+        if keys_only || context.regions.lacks(at.pair, PairRegion::Extents) {
             self.take_planned(slot, context)?;
         }
         let goes_right =

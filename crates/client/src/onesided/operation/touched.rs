@@ -1,6 +1,7 @@
 //! Of which pairs' memory an operation has read or is reading.
 
 use super::{Lookup, LookupStage, ReadOperation};
+use crate::onesided::mapping::PairRegion;
 use crate::onesided::place::PairAt;
 
 impl ReadOperation {
@@ -18,13 +19,15 @@ impl ReadOperation {
             || self.headers.iter().any(|header| header.leaf.pair == pair)
     }
 
-    /// Of which pair a lookup is reading.
-    pub(in crate::onesided) fn pair_read(&self, lookup: u16) -> Option<PairAt> {
+    /// Of which pair a lookup is reading, and which region.
+    pub(in crate::onesided) fn region_read(&self, lookup: u16) -> Option<(PairAt, PairRegion)> {
         let lookup = self.lookups.get(usize::from(lookup))?;
         match lookup.stage {
-            LookupStage::Walking => lookup.walk.location().map(|at| at.pair),
-            LookupStage::Fetching(pair, _) => Some(pair),
-            LookupStage::Confirming { from, .. } => Some(self.confirming[from].leaf.pair),
+            LookupStage::Walking => lookup.walk.location().map(|at| (at.pair, PairRegion::Nodes)),
+            LookupStage::Fetching(pair, _) => Some((pair, PairRegion::Extents)),
+            LookupStage::Confirming { from, .. } => {
+                Some((self.confirming[from].leaf.pair, PairRegion::Nodes))
+            }
             LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => None,
         }
     }
