@@ -148,12 +148,9 @@ fn region_that_is_not_known_yet_is_asked_for() {
 /// said of any key that there is no entry, which was returned.
 pub(crate) fn router_is_not_taken_for_entries() {
     for (in_place, number) in [(false, 150), (false, 3), (true, 150)] {
-        let mut owner = routed_owner();
+        let mut harness = filled(ReadHarness::with(options(), routed_owner(), true), 300);
         if in_place {
-            owner.map();
-        }
-        let mut harness = filled(ReadHarness::with(options(), owner, true), 300);
-        if in_place {
+            harness.owner.map();
             assert_eq!(harness.get(&key(3)), Some(value(3)), "by reads, which is when regions are mapped");
         }
         let first = harness.owner.root_of(0, 0);

@@ -25,10 +25,9 @@ fn share_of_none_for_the_server_reads_and_measures() {
 
 #[test]
 fn memory_searched_in_place_is_measured_by_the_next_time_that_is_given() {
-    let mut owner = Owner::new(false);
-    owner.map();
-    let mut harness = filled(ReadHarness::with(options(0.0), owner, true), 20);
-    harness.get(&key(1));
+    let mut harness = filled(ReadHarness::with(options(0.0), Owner::new(false), true), 20);
+    harness.owner.map();
+    harness.get(&key(1)); // by reads, which is when regions are mapped
     let before = harness.counters();
     for number in 0..10 {
         harness.submit(&Operation::Get { key: &key(number) });
@@ -46,9 +45,8 @@ fn memory_searched_in_place_is_measured_by_the_next_time_that_is_given() {
 #[test]
 fn searches_that_begin_together_share_the_time_that_they_took() {
     for together in [1, 2, 40] {
-        let mut owner = Owner::new(false);
-        owner.map();
-        let mut harness = filled(ReadHarness::with(options(0.0), owner, true), 20);
+        let mut harness = filled(ReadHarness::with(options(0.0), Owner::new(false), true), 20);
+        harness.owner.map();
         harness.get(&key(1));
         let before = harness.counters();
         for number in 0..together {

@@ -11,9 +11,9 @@ use crate::onesided::owner::Owner;
 use crate::onesided::read_harness::{MS, OPERATION_MS_MAX, ReadHarness, options};
 
 /// A harness whose regions are mapped, and known as such to the client.
-pub(crate) fn mapped(options: ClientOptions, mut owner: Owner) -> ReadHarness {
-    owner.map();
+pub(crate) fn mapped(options: ClientOptions, owner: Owner) -> ReadHarness {
     let mut harness = filled(ReadHarness::with(options, owner, true), 20);
+    harness.owner.map();
     assert_eq!(harness.get(&key(1)), Some(value(1)), "by reads, which is when regions are mapped");
     let before = harness.counters();
     assert_eq!(harness.get(&key(1)), Some(value(1)));
@@ -289,9 +289,8 @@ fn scans_are_answered_in_place_as_the_model_has_them() {
 /// before the first read of the second is posted, and each entry has its own.
 #[test]
 fn scan_over_mapped_memory_and_other_has_every_entry_once() {
-    let mut owner = routed_owner();
-    owner.map_pair(0);
-    let mut harness = filled(ReadHarness::with(options(), owner, true), 300);
+    let mut harness = filled(ReadHarness::with(options(), routed_owner(), true), 300);
+    harness.owner.map_pair(0);
     assert_eq!(harness.get(&key(1)), Some(value(1)), "by reads, which is when regions are mapped");
     let (from, to) = (key(20), key(180));
     for reverse in [false, true] {

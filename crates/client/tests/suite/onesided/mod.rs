@@ -15,6 +15,7 @@ mod dropped;
 mod ended;
 mod in_place;
 mod left;
+mod mapping;
 #[cfg(debug_assertions)]
 mod mutants;
 mod nodes;

@@ -6,7 +6,7 @@ use cell_client::mutant as own;
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::onesided::{astray, batched, dropped, ended, in_place, left, nodes, rules, scans, stopped};
+use crate::onesided::{astray, batched, dropped, ended, in_place, left, mapping, nodes, rules, scans, stopped};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
@@ -60,12 +60,13 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(test), "{mutant:?} was not caught");
             tree::plant(None);
         }
-        let twins: [(own::Mutant, fn()); 14] = [
+        let twins: [(own::Mutant, fn()); 15] = [
             (
                 own::Mutant::EndedUnnumbered,
                 dropped::slot_of_a_scan_dropped_after_its_end_has_the_next_operation_alone,
             ),
             (own::Mutant::EndedMappingRead, ended::leaf_whose_registration_has_ended_answers_nothing),
+            (own::Mutant::EndedMappingRead, mapping::pair_without_entries_answers_by_its_own_registration),
             (own::Mutant::EndedExtentRead, ended::extent_whose_registration_has_ended_answers_nothing),
             (own::Mutant::EndedExtentRead, ended::page_whose_registration_has_ended_answers_nothing),
             (own::Mutant::EndedWatermarkRead, ended::watermark_whose_registration_has_ended_covers_nothing),

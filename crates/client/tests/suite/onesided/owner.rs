@@ -1,7 +1,8 @@
 //! An owner of two pairs that clients search: written through `cell_pair`, as a worker writes, over simulated
 //! logs. What was appended may be seen once [`Owner::raise`] has made it durable.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,6 +57,8 @@ pub(crate) struct Owned {
 pub(crate) struct Owner {
     pub(crate) pairs: Vec<Owned>,
     pub(crate) entries: BTreeMap<Vec<u8>, (Version, Vec<u8>)>,
+    /// By which keys clients have read, if they can map a region only once they have read it.
+    keys_read: Option<RefCell<BTreeSet<u64>>>,
     /// Pair and slot of each meganode, by low fence.
     meganodes: BTreeMap<Vec<u8>, (usize, u32)>,
     disk: SimDisk,
@@ -99,6 +102,17 @@ impl Owned {
     /// Its regions are registered again, by other keys.
     pub(crate) fn register_anew(&mut self) {
         self.keys = self.keys.map(|key| key + 2);
+        if self.mapped.is_some() {
+            self.ended.iter().for_each(|ended| ended.store(true, Ordering::Release));
+            self.ended = [(); 2].map(|()| Arc::default());
+            self.map();
+        }
+    }
+
+    fn map(&mut self) {
+        let map = |region: &Region, ended| MappedRegion::local(region.clone(), Arc::clone(ended));
+        let [node, extent] = &self.ended;
+        self.mapped = Some([map(&self.source.node, node), map(&self.source.extent, extent)]);
     }
 
     /// Everything that was written may be seen.
@@ -169,6 +183,7 @@ impl Owner {
         Owner {
             pairs: pairs.into(),
             entries: BTreeMap::new(),
+            keys_read: None,
             meganodes: ranges
                 .map(|range| (range.low.clone().into_bytes(), (place(range.pair), range.slot.0)))
                 .collect(),
@@ -281,10 +296,13 @@ impl Owner {
 
     /// Lets clients map one pair's regions.
     pub(crate) fn map_pair(&mut self, pair: usize) {
-        let owned = &mut self.pairs[pair];
-        let map = |region: &Region, ended| MappedRegion::local(region.clone(), Arc::clone(ended));
-        let [node, extent] = &owned.ended;
-        owned.mapped = Some([map(&owned.source.node, node), map(&owned.source.extent, extent)]);
+        self.pairs[pair].map();
+    }
+
+    /// Lets clients map every pair's regions, each once they have read it: as over shared memory.
+    pub(crate) fn map_when_read(&mut self) {
+        self.map();
+        self.keys_read = Some(RefCell::default());
     }
 
     /// Registers every pair's regions at a real endpoint.
@@ -315,7 +333,9 @@ impl Owner {
 
     /// A region as a client maps it.
     pub(crate) fn mapped(&self, key: RegionKey) -> Option<MappedRegion> {
-        self.pairs.iter().find_map(|owned| owned.region(key)?.1.cloned())
+        let may_map = self.keys_read.as_ref().is_none_or(|keys| keys.borrow().contains(&key.0));
+        let found = self.pairs.iter().find_map(|owned| owned.region(key)?.1.cloned());
+        found.filter(|_| may_map)
     }
 
     /// What a one-sided read returns now.
@@ -327,6 +347,9 @@ impl Owner {
         end.ok_or(ReadFailure::RangeInvalid)?;
         let mut words = vec![0; usize::try_from(read.length / 8).unwrap()];
         region.read_words(usize::try_from(read.offset / 8).unwrap(), &mut words);
+        if let Some(keys) = &self.keys_read {
+            keys.borrow_mut().insert(read.key.0);
+        }
         Ok(words)
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct ReadHarness {
     pub(crate) kinds: Vec<RequestKind>,
     /// What each report told of one-sided reads.
     pub(crate) told: Vec<ToldOfReads>,
+    /// How often the fabric was asked which regions are mapped.
+    pub(crate) mappings_asked: usize,
     /// Which pairs the worker reports.
     pub(crate) pairs_reported: usize,
     /// How long the client's process is stopped right after it has read its clock the next time.
@@ -119,6 +121,7 @@ impl ReadHarness {
             asked: Vec::new(),
             kinds: Vec::new(),
             told: Vec::new(),
+            mappings_asked: 0,
             pairs_reported: 2,
             stop_ns: 0,
             meanwhile: None,
@@ -185,6 +188,7 @@ impl ReadHarness {
             self.posted.push((read, tag));
         }
         if self.core.wants_mapping() {
+            self.mappings_asked += 1;
             let owner = &self.owner;
             self.core.map_regions(&mut |_, key| owner.mapped(key));
         }

@@ -190,8 +190,8 @@ fn page_counts_by_the_registrations_of_each_of_its_pairs() {
 fn page_of_two_nodes_takes_no_longer_than_each_of_them_permits() {
     for (permitted_ms, reverse) in [([50, 200], true), ([200, 50], false)] {
         let mut harness = TwoNodeHarness::mapped(permitted_ms);
-        for _ in 0..2 {
-            assert_eq!(harness.get(&key(3)), Some(value(3)));
+        for number in [3, 250] {
+            assert_eq!(harness.get(&key(number)), Some(value(number)), "its node's memory is mapped");
         }
         let in_place = |harness: &TwoNodeHarness| harness.core.one_sided_counters().unwrap().in_place;
         let before = in_place(&harness);

@@ -165,7 +165,7 @@ fn get_at_once(stopped_ns: u64) -> Result<Option<Vec<u8>>, WhoSearches> {
     let mut owner = owner();
     owner.map();
     let mut process = Process::new(owner, 5_000);
-    assert!(process.get().is_some(), "by reads, which is when regions are mapped");
+    assert!(process.get().is_some(), "regions are mapped from here on");
     let Process { mut driver, clock_ns, .. } = process;
     driver.get_at_once(&mut || clock_ns.get(), &key(1)).expect("the lease holds");
     clock_ns.set(clock_ns.get() + stopped_ns);
