@@ -3,6 +3,7 @@
 
 mod commands;
 mod full;
+mod in_place;
 mod kills;
 mod load;
 mod rdma;
