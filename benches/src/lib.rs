@@ -61,4 +61,5 @@ pub mod stall;
 pub mod takeover;
 mod times;
 pub mod tls;
+mod together;
 pub mod tree;

@@ -279,7 +279,7 @@ impl ReaderEngine {
     }
 }
 
-/// Where a reader reads, and how much at a time.
+/// Where a reader reads, and what.
 #[derive(Clone, Debug, Args)]
 pub struct ReaderOptions {
     /// What it reads
@@ -291,12 +291,9 @@ pub struct ReaderOptions {
     /// Which of several readers it is
     #[arg(long, value_name = "N")]
     pub number: u64,
-    /// Gets of a turn
+    /// Keys that are drawn beforehand
     #[arg(long, value_name = "N")]
-    pub gets: usize,
-    /// Scans of a turn
-    #[arg(long, value_name = "N")]
-    pub scans: usize,
+    pub keys: usize,
     /// The common options
     #[command(flatten)]
     pub options: Options,

@@ -19,10 +19,11 @@ use crate::contest::median;
 use crate::data::{Choice, Dataset, Packed};
 use crate::options::{BenchError, PaperBenchOptions};
 use crate::paced::now;
-use crate::processor::{thread_time_ns, time_of_threads_ns};
+use crate::processor::{monotonic_ns, thread_time_ns, time_of_threads_ns};
 use crate::put::{NO_CHECKPOINTS, Scratch};
 use crate::reads::options;
 use crate::served::Served;
+use crate::together::{self, Stint};
 
 /// Clients that search at once.
 const CLIENTS: [usize; 4] = [1, 2, 4, 8];
@@ -112,8 +113,7 @@ struct Searcher {
 
 /// What one searcher did.
 struct Done {
-    searches: u64,
-    time: Duration,
+    stint: Stint,
     client_ns: u64,
 }
 
@@ -212,10 +212,11 @@ impl Bench<'_> {
             searches.into_iter().map(|one| one.join().expect("a client does not panic")).collect()
         });
         let done = done?;
+        let stints: Vec<Stint> = done.iter().map(|one| one.stint).collect();
         let [worker_ns, reader_ns] = self.answering_ns();
         Ok(Tally {
-            rates: vec![done.iter().map(|one| one.searches as f64 / one.time.as_secs_f64()).sum()],
-            searches: done.iter().map(|one| one.searches).sum(),
+            rates: vec![together::rate(&stints)],
+            searches: stints.iter().map(|stint| stint.operations).sum(),
             client_ns: done.iter().map(|one| one.client_ns).sum(),
             server_ns: [worker_ns.saturating_sub(used_ns[0]), reader_ns.saturating_sub(used_ns[1])],
             counted: Counted::by(crew).since(counted),
@@ -230,7 +231,7 @@ impl Bench<'_> {
 impl Searcher {
     /// Looks for one key after the other; each of them is there.
     fn search(&mut self, keys: &Packed, time: Duration) -> Result<Done, BenchError> {
-        let (began, used_ns) = (now(), thread_time_ns());
+        let (began, began_ns, used_ns) = (now(), monotonic_ns(), thread_time_ns());
         let (mut searches, mut found) = (0, 0);
         while searches == 0 || began.elapsed() < time {
             for _ in 0..STEP {
@@ -239,11 +240,11 @@ impl Searcher {
             }
             searches += STEP;
         }
-        let (time, client_ns) = (began.elapsed(), thread_time_ns() - used_ns);
+        let (ended_ns, client_ns) = (monotonic_ns(), thread_time_ns() - used_ns);
         if found != searches {
             return Err(BenchError::Disagreement { ours: found, theirs: searches });
         }
-        Ok(Done { searches, time, client_ns })
+        Ok(Done { stint: Stint { operations: searches, began_ns, ended_ns }, client_ns })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Processor time of processes, to the nanosecond, from the scheduler's own account; which core a thread has;
-//! what processes write.
+//! Processor time of processes, to the nanosecond, from the scheduler's own account; a clock that processes
+//! share; which core a thread has; what processes write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,6 +98,11 @@ fn thread_ns(thread: &Path) -> Option<u64> {
 /// What all threads of this process have used so far, in nanoseconds; exact for the thread that asks, too.
 pub fn own_time_ns() -> u64 {
     clock_ns(ClockId::ProcessCPUTime)
+}
+
+/// What a clock says that is the same to all processes of the machine, in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
 }
 
 /// What the thread that asks has used so far, in nanoseconds.

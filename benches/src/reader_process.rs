@@ -1,5 +1,6 @@
-//! A reader in a process of its own: `cell-benches reader`, which a bench starts. It is told turn by turn on
-//! its standard input what to read, and answers with a line of JSON each time.
+//! A reader in a process of its own: `cell-benches reader`, which a bench starts. Turn by turn it is told on
+//! its standard input what to read, answers with a line of JSON that it is ready, waits for one more line, and
+//! answers when it has read.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -12,14 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::data::{EvenDataset, Packed};
 use crate::lmdb;
 use crate::options::{BenchError, ReaderEngine, ReaderOptions};
-use crate::paced::now;
+use crate::processor::monotonic_ns;
 use crate::reads::{get_each, one_sided};
 use crate::shared_file::{Keys, ReadTransaction, SharedFile};
+use crate::together::Stint;
 
 /// Entries of one scan.
 pub(crate) const SCAN_ENTRIES: u16 = 50;
-/// A reader has keys for so many turns; then it begins anew.
-const WINDOWS: usize = 4;
+/// The line at which a reader that is ready reads.
+const GO: &str = "go";
 
 /// A kind of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +39,34 @@ impl ReadKind {
     }
 }
 
-/// Reads of a turn, by kind.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TurnSizes {
-    pub(crate) gets: usize,
-    /// No more than there are gets: they are of the same keys.
-    pub(crate) scans: usize,
+/// What a reader is to read in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadOrder {
+    pub(crate) kind: ReadKind,
+    /// Each turn has keys of its own, until all have been read.
+    pub(crate) turn: usize,
+    /// Gets, or scans.
+    pub(crate) reads: usize,
+}
+
+impl ReadOrder {
+    fn line(self) -> String {
+        format!("{} {} {}", self.kind.word(), self.turn, self.reads)
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let word = words.next()?;
+        let kind = [ReadKind::Get, ReadKind::Scan].into_iter().find(|kind| kind.word() == word)?;
+        let mut number = || words.next()?.parse::<usize>().ok();
+        Some(Self { kind, turn: number()?, reads: number()? })
+    }
 }
 
 /// What a reader did in a turn.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReaderTurn {
-    pub(crate) reads: u64,
-    pub(crate) ns: u64,
+    pub(crate) stint: Stint,
     /// Bytes of all that was read.
     pub(crate) bytes: u64,
 }
@@ -63,7 +80,7 @@ pub(crate) struct ReaderProcess {
 
 impl ReaderProcess {
     /// Starts one and waits until it is ready. `at` is where its store is; `number` tells its keys from those
-    /// of other readers.
+    /// of other readers, and it has so many of them.
     ///
     /// # Errors
     /// It does not start.
@@ -71,12 +88,12 @@ impl ReaderProcess {
         engine: ReaderEngine,
         at: &str,
         number: u64,
-        sizes: TurnSizes,
+        keys: usize,
         data: &EvenDataset,
     ) -> Result<Self, BenchError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["reader", "--engine", engine.word(), "--at", at, "--number", &number.to_string()]);
-        command.args(["--gets", &sizes.gets.to_string(), "--scans", &sizes.scans.to_string()]);
+        command.args(["--keys", &keys.to_string()]);
         command.args(["--entries", &data.entries.to_string(), "--seed", &data.seed.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         reaper::mark(&mut command);
@@ -89,12 +106,25 @@ impl ReaderProcess {
         Ok(reader)
     }
 
-    /// Has it read; [`Self::end`] waits for it.
+    /// Tells it what to read, and waits until it is ready to.
     ///
     /// # Errors
     /// It has ended.
-    pub(crate) fn begin(&mut self, kind: ReadKind, turn: usize) -> Result<(), BenchError> {
-        writeln!(self.commands, "{} {turn}", kind.word())?;
+    pub(crate) fn prepare(&mut self, order: ReadOrder) -> Result<(), BenchError> {
+        self.say(&order.line())?;
+        self.end().map(drop)
+    }
+
+    /// Has it read what it is ready for; [`Self::end`] waits for it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn begin(&mut self) -> Result<(), BenchError> {
+        self.say(GO)
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), BenchError> {
+        writeln!(self.commands, "{line}")?;
         Ok(self.commands.flush()?)
     }
 
@@ -201,43 +231,80 @@ fn open(arguments: &ReaderOptions) -> Result<Box<dyn ReadStore>, BenchError> {
 /// A store that cannot be read, or a command that is none.
 pub fn run(arguments: &ReaderOptions, out: &mut dyn Write) -> Result<(), BenchError> {
     let data = EvenDataset { entries: arguments.options.entries, seed: arguments.options.seed };
-    let keys = data.probes(arguments.gets * WINDOWS, data.seed ^ (0x7265_6164 + arguments.number));
+    let keys = data.probes(arguments.keys, data.seed ^ (0x7265_6164 + arguments.number));
     let mut store = open(arguments)?;
     answer(out, ReaderTurn::default())?;
-    for line in io::stdin().lines() {
-        let line = line?;
-        let told = line.split_once(' ').and_then(|(kind, turn)| Some((kind, turn.parse::<usize>().ok()?)));
-        let (kind, turn) = told.ok_or(BenchError::Engine)?;
-        let kind = [ReadKind::Get, ReadKind::Scan].into_iter().find(|known| known.word() == kind);
-        answer(out, read(&mut *store, &keys, arguments, kind.ok_or(BenchError::Engine)?, turn)?)?;
+    let mut lines = io::stdin().lines();
+    while let Some(line) = lines.next() {
+        let order = ReadOrder::of_line(&line?).ok_or(BenchError::Engine)?;
+        answer(out, ReaderTurn::default())?;
+        if lines.next().transpose()?.as_deref() != Some(GO) {
+            return Err(BenchError::Engine);
+        }
+        answer(out, read(&mut *store, &keys, order)?)?;
     }
     Ok(())
 }
 
-fn read(
-    store: &mut dyn ReadStore,
-    keys: &Packed,
-    arguments: &ReaderOptions,
-    kind: ReadKind,
-    turn: usize,
-) -> Result<ReaderTurn, BenchError> {
-    let count = match kind {
-        ReadKind::Get => arguments.gets,
-        ReadKind::Scan => arguments.scans.min(arguments.gets),
-    };
-    let first = turn % WINDOWS * arguments.gets;
-    let mut keys = (first..first + count).map(|index| keys.get(index));
-    let began = now();
+fn read(store: &mut dyn ReadStore, keys: &Packed, order: ReadOrder) -> Result<ReaderTurn, BenchError> {
+    let ReadOrder { kind, turn, reads } = order;
+    let first = turn * reads % keys.len();
+    let places = (first..keys.len()).chain((0..keys.len()).cycle()).take(reads);
+    let mut keys = places.map(|place| keys.get(place));
+    let began_ns = monotonic_ns();
     let bytes = match kind {
         ReadKind::Get => store.get(&mut keys)?,
         ReadKind::Scan => store.scan(&mut keys)?,
     };
-    let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    Ok(ReaderTurn { reads: count as u64, ns, bytes })
+    let stint = Stint { operations: reads as u64, began_ns, ended_ns: monotonic_ns() };
+    Ok(ReaderTurn { stint, bytes })
 }
 
 fn answer(out: &mut dyn Write, turn: ReaderTurn) -> Result<(), BenchError> {
     serde_json::to_writer(&mut *out, &turn)?;
     writeln!(out)?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_its_line_is_the_same_and_of_another_line_there_is_none() {
+        for kind in [ReadKind::Get, ReadKind::Scan] {
+            let order = ReadOrder { kind, turn: 7, reads: 20_000 };
+            assert_eq!(ReadOrder::of_line(&order.line()), Some(order));
+        }
+        for line in ["", GO, "get 7", "put 7 20000", "get 7 many"] {
+            assert_eq!(ReadOrder::of_line(line), None, "{line}");
+        }
+    }
+
+    /// A turn may have more reads than there are keys.
+    #[test]
+    fn turn_reads_on_where_the_one_before_ended_and_begins_anew_after_the_last_key() {
+        struct Seen(Vec<u8>);
+        impl ReadStore for Seen {
+            fn get(&mut self, keys: Keys<'_, '_>) -> Result<u64, BenchError> {
+                self.0 = keys.map(|key| key[0]).collect();
+                Ok(self.0.len() as u64)
+            }
+
+            fn scan(&mut self, keys: Keys<'_, '_>) -> Result<u64, BenchError> {
+                self.get(keys)
+            }
+        }
+        let mut keys = Packed::default();
+        (0..5).for_each(|number| keys.push_with(|bytes| bytes.push(number)));
+        let mut seen = Seen(Vec::new());
+        for (turn, reads, wanted) in
+            [(0, 2, vec![0, 1]), (1, 3, vec![3, 4, 0]), (1, 7, vec![2, 3, 4, 0, 1, 2, 3])]
+        {
+            let done = read(&mut seen, &keys, ReadOrder { kind: ReadKind::Get, turn, reads }).unwrap();
+            assert_eq!(seen.0, wanted);
+            assert_eq!((done.stint.operations, done.bytes), (reads as u64, reads as u64));
+            assert!(done.stint.began_ns > 0 && done.stint.ended_ns >= done.stint.began_ns);
+        }
+    }
 }

@@ -2,6 +2,10 @@
 //! LMDB, whose file all processes of a host map. Both are read one by one, keys and values copied, by turns:
 //! the same keys, as many readers. LMDB's are in a transaction a read, which is begun or renewed for it.
 //!
+//! Readers begin together once all of them are ready, and what they have read counts over the time from the
+//! first one's begin to the last one's end. A turn is so long that it matters little that they do not wake at
+//! the same moment: of the fastest store, too, whose turn has as many reads as those of the others.
+//!
 //! Each store's writer makes a put when the one before is on stable storage. What a store's writers reach by
 //! themselves is in the same run, because reads are not all that a store is chosen for.
 
@@ -15,9 +19,10 @@ use crate::lmdb;
 use crate::options::{BenchError, Options, ReaderEngine};
 use crate::paced::now;
 use crate::put::Scratch;
-use crate::reader_process::{ReadKind, ReaderProcess, SCAN_ENTRIES, TurnSizes};
+use crate::reader_process::{ReadKind, ReadOrder, ReaderProcess, SCAN_ENTRIES};
 use crate::served::{Served, many_meganodes};
 use crate::shared_file::SharedFile;
+use crate::together::{self, Stint};
 
 /// What a run says that has no LMDB to compare with.
 pub(crate) const NO_LMDB: &str = "SKIPPED: LMDB beside our reads: this build has it not (--features lmdb)";
@@ -25,6 +30,16 @@ pub(crate) const NO_LMDB: &str = "SKIPPED: LMDB beside our reads: this build has
 /// Readers at a time.
 const READERS: [usize; 3] = [1, 2, 4];
 const READERS_MAX: u64 = 4;
+/// How long a turn of the fastest store is to last: in trials, which may have been slower than what follows;
+/// and how many times as long one of the slowest may last for that.
+const TURN: Duration = Duration::from_millis(300);
+const SLOWEST_MAX: u32 = 10;
+/// Reads of the first trial, by kind, and by how much a further one may have more.
+const TRIAL_GETS: usize = 2_000;
+const TRIAL_SCANS: usize = 200;
+const GROWTH_MAX: f64 = 10.0;
+/// Keys of a reader, at least and at most.
+const KEYS: (usize, usize) = (8_000, 800_000);
 /// Entries, unless fewer are asked for.
 const ENTRIES_MAX: u64 = 1_000_000;
 /// Entries that are put at a time while stores are filled, and ours outstanding then.
@@ -57,7 +72,9 @@ pub(crate) fn run(folder: &Scratch, options: &Options, report: &mut Report<'_>) 
     let mut readers = stores.readers(&data)?;
     for count in READERS {
         for kind in [ReadKind::Get, ReadKind::Scan] {
-            let outcomes = stores.compare(&mut readers, count, kind, usize::from(options.rounds))?;
+            let reads = stores.reads_a_turn(&mut readers, count, kind, options.lasting(TURN))?;
+            let order = ReadOrder { kind, turn: 0, reads };
+            let outcomes = stores.compare(&mut readers, count, order, usize::from(options.rounds))?;
             add_rows(count, kind, &outcomes, puts, report)?;
         }
     }
@@ -77,6 +94,16 @@ struct Readers {
 struct Beside {
     reads: f64,
     puts: f64,
+}
+
+/// What readers did together.
+struct ReadTurn {
+    rate: f64,
+    /// Of the reader that was through first, by its own begin; and of all.
+    shortest: Duration,
+    wall: Duration,
+    /// Of all that was read.
+    bytes: u64,
 }
 
 /// Durable puts a second without readers.
@@ -171,10 +198,7 @@ impl Stores {
 
     /// Starts as many readers of each store as read at a time.
     fn readers(&self, data: &EvenDataset) -> Result<Vec<Readers>, BenchError> {
-        let size = |part: u64, least, most| {
-            usize::try_from(data.entries / part).unwrap_or(usize::MAX).clamp(least, most)
-        };
-        let sizes = TurnSizes { gets: size(5, 2_000, 200_000), scans: size(50, 200, 20_000) };
+        let keys = usize::try_from(data.entries / 5 * 4).unwrap_or(usize::MAX).clamp(KEYS.0, KEYS.1);
         let node = self.served.server.address().to_string();
         let mut engines = vec![(ReaderEngine::Cell, &node)];
         if self.file.is_some() {
@@ -182,9 +206,8 @@ impl Stores {
             engines.push((ReaderEngine::LmdbRenewed, &self.folder));
         }
         let start = |(engine, at): (ReaderEngine, &String)| -> Result<Readers, BenchError> {
-            let processes: Result<Vec<ReaderProcess>, BenchError> = (0..READERS_MAX)
-                .map(|number| ReaderProcess::start(engine, at, number, sizes, data))
-                .collect();
+            let processes: Result<Vec<ReaderProcess>, BenchError> =
+                (0..READERS_MAX).map(|number| ReaderProcess::start(engine, at, number, keys, data)).collect();
             Ok(Readers { engine, processes: processes? })
         };
         engines.into_iter().map(start).collect()
@@ -210,30 +233,57 @@ impl Stores {
         Ok(DurablePuts { outstanding, one_by_one, lmdb: self.file.is_some().then_some(lmdb) })
     }
 
+    /// How many reads a turn of so many readers has to have to last so long, whichever store is read.
+    fn reads_a_turn(
+        &mut self,
+        readers: &mut [Readers],
+        count: usize,
+        kind: ReadKind,
+        lasts: Duration,
+    ) -> Result<usize, BenchError> {
+        let mut reads = match kind {
+            ReadKind::Get => TRIAL_GETS,
+            ReadKind::Scan => TRIAL_SCANS,
+        };
+        loop {
+            let (mut shortest, mut longest) = (Duration::MAX, Duration::ZERO);
+            for store in readers.iter_mut() {
+                let (_, turn) = self.turn(store, count, ReadOrder { kind, turn: 0, reads })?;
+                shortest = shortest.min(turn.shortest);
+                longest = longest.max(turn.wall);
+            }
+            match more_reads(reads, [shortest, longest], lasts) {
+                Some(more) => reads = more,
+                None => return Ok(reads),
+            }
+        }
+    }
+
     /// Reads a second of so many readers of each store, by turns, and their writers' puts. The first turn is
     /// to warm up.
     fn compare(
         &mut self,
         readers: &mut [Readers],
         count: usize,
-        kind: ReadKind,
+        order: ReadOrder,
         rounds: usize,
     ) -> Result<Vec<Beside>, BenchError> {
         let mut turns = vec![Vec::new(); readers.len()];
         for round in 0..=rounds {
-            let mut order: Vec<usize> = (0..readers.len()).collect();
+            let mut stores: Vec<usize> = (0..readers.len()).collect();
             if round % 2 == 1 {
-                order.reverse();
+                stores.reverse();
             }
             let mut proof = None;
-            for index in order {
-                let (turn, bytes) = self.turn(&mut readers[index], count, kind, round)?;
+            for index in stores {
+                let order = ReadOrder { turn: round, ..order };
+                let (beside, ReadTurn { bytes, .. }) = self.turn(&mut readers[index], count, order)?;
                 let ours = *proof.get_or_insert(bytes);
                 if ours != bytes {
                     return Err(BenchError::Disagreement { ours, theirs: bytes });
                 }
                 if round > 0 {
-                    turns[index].push(turn);
+                    turns[index].push(beside);
                 }
             }
         }
@@ -247,44 +297,54 @@ impl Stores {
         Ok(turns.iter().map(outcome).collect())
     }
 
-    /// One turn of a store's readers beside its writer, and how many bytes they have read.
+    /// One turn of a store's readers beside its writer.
     fn turn(
         &mut self,
         readers: &mut Readers,
         count: usize,
-        kind: ReadKind,
-        round: usize,
-    ) -> Result<(Beside, u64), BenchError> {
+        order: ReadOrder,
+    ) -> Result<(Beside, ReadTurn), BenchError> {
+        let engine = readers.engine;
+        let readers = &mut readers.processes[..count];
+        readers.iter_mut().try_for_each(|reader| reader.prepare(order))?;
         let (few, stop) = (&self.few, AtomicBool::new(false));
-        let writer = writer(readers.engine, &mut self.served, self.file.as_deref());
+        let writer = writer(engine, &mut self.served, self.file.as_deref());
         let mut writer = writer.ok_or(BenchError::Engine)?;
         let (read, puts) = std::thread::scope(|scope| {
             let writes = scope.spawn(|| writer.write(few, 1, || !stop.load(Ordering::Relaxed)));
-            let read = read_together(&mut readers.processes[..count], kind, round);
+            let read = read_together(readers);
             stop.store(true, Ordering::Relaxed);
             (read, writes.join().unwrap_or(Err(BenchError::Engine)))
         });
-        let (reads, bytes) = read?;
-        Ok((Beside { reads, puts: puts? }, bytes))
+        let read = read?;
+        Ok((Beside { reads: read.rate, puts: puts? }, read))
     }
 }
 
-/// Readers that read at the same time: reads a second until the last of them is through, and the bytes.
-fn read_together(
-    readers: &mut [ReaderProcess],
-    kind: ReadKind,
-    round: usize,
-) -> Result<(f64, u64), BenchError> {
-    for reader in readers.iter_mut() {
-        reader.begin(kind, round)?;
+/// How many reads a turn is to have in place of these, which took so long at least and at most; none if that
+/// was enough.
+fn more_reads(reads: usize, [shortest, longest]: [Duration; 2], lasts: Duration) -> Option<usize> {
+    if shortest >= lasts || longest >= SLOWEST_MAX * lasts {
+        return None;
     }
-    let (mut reads, mut longest_ns, mut bytes) = (0, 1, 0);
+    let growth = (lasts.as_secs_f64() * 1.1 / shortest.as_secs_f64().max(1e-9)).clamp(1.1, GROWTH_MAX);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^63")]
+    let more = (reads as f64 * growth).ceil() as usize;
+    Some(more)
+}
+
+/// Readers that are ready read at the same time.
+fn read_together(readers: &mut [ReaderProcess]) -> Result<ReadTurn, BenchError> {
+    readers.iter_mut().try_for_each(ReaderProcess::begin)?;
+    let (mut stints, mut bytes) = (Vec::<Stint>::new(), 0);
     for reader in readers {
         let turn = reader.end()?;
-        (reads, bytes) = (reads + turn.reads, bytes + turn.bytes);
-        longest_ns = longest_ns.max(turn.ns);
+        stints.push(turn.stint);
+        bytes += turn.bytes;
     }
-    Ok((reads as f64 * 1e9 / longest_ns as f64, bytes))
+    let [shortest, wall] =
+        [together::shortest_ns, together::wall_ns].map(|of| Duration::from_nanos(of(&stints)));
+    Ok(ReadTurn { rate: together::rate(&stints), shortest, wall, bytes })
 }
 
 /// The one writer of a store.
@@ -325,5 +385,24 @@ impl Writer<'_> {
             }
         }
         Ok(puts as f64 / began.elapsed().as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A turn of microseconds is one in which readers do not overlap.
+    #[test]
+    fn more_reads_are_wanted_until_a_turn_lasts_long_enough() {
+        let (lasts, mut reads, mut trials) = (Duration::from_millis(300), TRIAL_GETS, 0);
+        let took = |reads: usize| Duration::from_nanos(100 * reads as u64);
+        while let Some(more) = more_reads(reads, [took(reads), 2 * took(reads)], lasts) {
+            assert!(more > reads && trials < 10, "{more} after {reads}");
+            (reads, trials) = (more, trials + 1);
+        }
+        assert!(took(reads) >= lasts && took(reads) < 2 * lasts, "{reads}");
+        assert_eq!(more_reads(7, [Duration::ZERO; 2], lasts), Some(70));
+        assert_eq!(more_reads(7, [Duration::ZERO, 10 * lasts], lasts), None, "the slowest takes its time");
     }
 }
