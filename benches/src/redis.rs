@@ -22,6 +22,8 @@ const SOCKET: &str = "redis.sock";
 const READY: Duration = Duration::from_secs(300);
 /// Commands outstanding while a server is filled.
 const FILLING: usize = 1024;
+/// How much of answers is read at a time.
+const ANSWERS: usize = 64 << 10;
 
 /// What Redis keeps on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub struct Redis {
 pub struct Pipeline {
     stream: Stream,
     commands: Vec<u8>,
+    /// Kept from one wait to the next: its zeros would cost the rival more than a short answer.
     answers: Vec<u8>,
 }
 
@@ -54,6 +57,10 @@ enum Stream {
 }
 
 impl Pipeline {
+    fn new(stream: Stream) -> Self {
+        Self { stream, commands: Vec::new(), answers: vec![0; ANSWERS] }
+    }
+
     /// Sends the gets of some keys, all at once.
     ///
     /// # Errors
@@ -61,7 +68,7 @@ impl Pipeline {
     pub fn send_gets<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> io::Result<()> {
         self.commands.clear();
         for key in keys {
-            encode(&[b"GET", key], &mut self.commands);
+            encode(&[b"GET", key], &mut self.commands)?;
         }
         self.send()
     }
@@ -73,7 +80,7 @@ impl Pipeline {
     pub fn send_sets<'k>(&mut self, entries: impl Iterator<Item = (&'k [u8], &'k [u8])>) -> io::Result<()> {
         self.commands.clear();
         for (key, value) in entries {
-            encode(&[b"SET", key, value], &mut self.commands);
+            encode(&[b"SET", key, value], &mut self.commands)?;
         }
         self.send()
     }
@@ -90,27 +97,27 @@ impl Pipeline {
     /// # Errors
     /// The connection failed, or an answer is neither a value nor OK.
     pub fn receive(&mut self, mut count: usize) -> io::Result<u64> {
-        self.answers.clear();
-        let (mut at, mut bytes) = (0, 0);
+        let (mut at, mut filled, mut bytes) = (0, 0, 0);
         loop {
             while count > 0
-                && let Some((value, next)) = answer(&self.answers, at)?
+                && let Some((value, next)) = answer(&self.answers[..filled], at)?
             {
                 (at, bytes, count) = (next, bytes + value, count - 1);
             }
             if count == 0 {
                 return Ok(bytes);
             }
-            let from = self.answers.len();
-            self.answers.resize(from + (64 << 10), 0);
+            if filled == self.answers.len() {
+                self.answers.resize(filled + ANSWERS, 0);
+            }
             let read = match &mut self.stream {
-                Stream::Tcp(stream) => stream.read(&mut self.answers[from..])?,
-                Stream::Unix(stream) => stream.read(&mut self.answers[from..])?,
+                Stream::Tcp(stream) => stream.read(&mut self.answers[filled..])?,
+                Stream::Unix(stream) => stream.read(&mut self.answers[filled..])?,
             };
-            self.answers.truncate(from + read);
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            filled += read;
         }
     }
 }
@@ -176,7 +183,7 @@ impl Redis {
         while answered < count {
             commands.clear();
             while sent < count && sent - answered < outstanding {
-                encode(&[b"SET", batch.keys.get(sent), batch.values.get(sent)], &mut commands);
+                encode(&[b"SET", batch.keys.get(sent), batch.values.get(sent)], &mut commands)?;
                 sent += 1;
             }
             self.connection.write_all(&commands)?;
@@ -212,7 +219,7 @@ impl Redis {
         } else {
             Stream::Tcp(connect(self.port.first)?)
         };
-        Ok(Pipeline { stream, commands: Vec::new(), answers: Vec::new() })
+        Ok(Pipeline::new(stream))
     }
 
     /// Processor time that the server has used, in nanoseconds.
@@ -279,7 +286,7 @@ fn connect(port: u16) -> io::Result<TcpStream> {
 
 fn command(stream: &mut TcpStream, words: &[&[u8]]) -> io::Result<Vec<u8>> {
     let mut encoded = Vec::new();
-    encode(words, &mut encoded);
+    encode(words, &mut encoded)?;
     stream.write_all(&encoded)?;
     let mut answer = vec![0; 256];
     let length = stream.read(&mut answer)?;
@@ -287,18 +294,50 @@ fn command(stream: &mut TcpStream, words: &[&[u8]]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn encode(words: &[&[u8]], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+/// Appends a command, without memory of its own for a word.
+fn encode(words: &[&[u8]], out: &mut Vec<u8>) -> io::Result<()> {
+    write!(out, "*{}\r\n", words.len())?;
     for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        write!(out, "${}\r\n", word.len())?;
         out.extend_from_slice(word);
         out.extend_from_slice(b"\r\n");
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each wait filled 64 KiB with zeros, also for an answer of eleven.
+    #[test]
+    fn receive_keeps_its_buffer_and_touches_no_more_of_it_than_was_answered() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut pipeline = Pipeline::new(Stream::Unix(here));
+        pipeline.answers.fill(b'?');
+        for _ in 0..2 {
+            there.write_all(b"$5\r\n12345\r\n").unwrap();
+            assert_eq!(pipeline.receive(1).unwrap(), 5);
+            assert_eq!(pipeline.answers.len(), ANSWERS);
+            assert!(pipeline.answers[11..].iter().all(|byte| *byte == b'?'));
+        }
+        let long = vec![b'v'; 2 * ANSWERS];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                write!(there, "+OK\r\n${}\r\n", long.len()).unwrap();
+                there.write_all(&long).unwrap();
+                there.write_all(b"\r\n").unwrap();
+            });
+            assert_eq!(pipeline.receive(2).unwrap(), long.len() as u64);
+        });
+    }
+
+    #[test]
+    fn command_is_its_words_with_their_lengths() {
+        let mut out = Vec::new();
+        encode(&[b"GET", b"some key"], &mut out).unwrap();
+        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$8\r\nsome key\r\n");
+    }
 
     #[test]
     fn redis_killed_and_started_has_its_data() {
