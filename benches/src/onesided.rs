@@ -1,11 +1,11 @@
 //! `onesided`: what clients of a served store read a second, searching its memory themselves and by messages,
 //! beside the same reads in this process, beside Redis and LMDB, and at what cost to the server's processor.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cell_client::{Client, ClientOptions, OneSidedCounters, Operation, Search, Transport};
+use cell_client::{Client, ClientOptions, OneSidedCounters, Search, Transport};
 use cell_memory::HugePages;
 
 use crate::asynchronous;
@@ -17,18 +17,12 @@ use crate::options::{BenchError, PartOptions};
 use crate::ours::{Ours, Sizes};
 use crate::put::{First, Scratch};
 use crate::readers;
-use crate::reads::{Reads, agreed, get_each, one_sided, options, spread_redis, timed};
-use crate::redis::{self, Keeps, Pipeline, Redis};
-use crate::served::{Served, many_meganodes, spread};
+use crate::reads::{Reads, agreed, get_each, one_sided, options, timed};
+use crate::redis::{self, Keeps, Redis};
+use crate::redis_benchmark::{self, RedisBenchmark};
+use crate::served::{Served, many_meganodes};
+use crate::server_side::{self, Rivals};
 
-/// Connections that are pipelined, and how many gets each has outstanding.
-const CONNECTIONS: usize = 50;
-const OUTSTANDING: usize = 16;
-/// One get at a time.
-const ONE_BY_ONE: (usize, usize) = (1, 1);
-/// Rows of a worker that does not look for requests before it sleeps.
-const SLEEPS: &str = ", worker sleeps";
-const WORKER_SPIN: &str = "worker_spin_us";
 /// How long one part with the server's processor time takes.
 const PART: Duration = Duration::from_secs(2);
 /// Turns of reads beside a writer and alone.
@@ -76,6 +70,8 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
     let reads = Reads { probes, size, rounds };
     let local = local_store(&data)?;
     let redis = rival(&data, &folder, report)?;
+    let tool = if parts.wants(BY_MESSAGES) { tool(redis.as_ref(), &data, &folder, report)? } else { None };
+    let rivals = redis.as_ref().map(|redis| Rivals { redis, tool });
     for (shape, many) in [("", false), (", many meganodes", true)] {
         let more = if many { many_meganodes(data.entries).to_vec() } else { Vec::new() };
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -88,8 +84,8 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
         if parts.wants(ONE_THREAD) {
             one_thread(&served, &local, &reads, shape, report)?;
         }
-        if parts.wants(BY_MESSAGES) {
-            by_messages(&served, redis.as_ref(), &reads, shape, report)?;
+        if let Some(rivals) = rivals.as_ref().filter(|_| parts.wants(BY_MESSAGES)) {
+            server_side::run(&served, rivals, &reads, shape, report)?;
         }
         if many && parts.wants(IN_PLACE) {
             // Before there are writers: its contenders prove that they have read the same values.
@@ -330,130 +326,21 @@ fn rival(data: &Dataset, folder: &Scratch, report: &Report<'_>) -> Result<Option
     Ok(Some(redis))
 }
 
-/// Server-side gets beside Redis, one outstanding and many, with the servers' processor time and sleeps. One
-/// outstanding also where our worker sleeps as soon as it has nothing to do, as Redis does.
-fn by_messages(
-    served: &Served,
+/// The tool that comes with Redis, and a server for it; none, which is printed, where it is not installed.
+fn tool(
     redis: Option<&Redis>,
-    reads: &Reads,
-    shape: &str,
-    report: &mut Report<'_>,
-) -> Result<(), BenchError> {
-    let Some(redis) = redis else { return Ok(()) };
-    for sleeps in [false, true] {
-        if sleeps {
-            served.tune(WORKER_SPIN, Some("0"))?;
-        }
-        let how = format!("{}{shape}", if sleeps { SLEEPS } else { "" });
-        for transport in [Transport::Shm, Transport::Tcp] {
-            for load in [ONE_BY_ONE, (CONNECTIONS, OUTSTANDING)] {
-                if load == ONE_BY_ONE || !sleeps {
-                    beside_redis(served, redis, reads, &Asked { transport, load, how: &how }, report)?;
-                }
-            }
-        }
+    data: &Dataset,
+    folder: &Scratch,
+    report: &Report<'_>,
+) -> Result<Option<RefCell<RedisBenchmark>>, BenchError> {
+    if redis.is_none() {
+        return Ok(None);
     }
-    served.tune(WORKER_SPIN, None)
-}
-
-/// How servers are asked.
-struct Asked<'a> {
-    transport: Transport,
-    /// Connections, and how many gets each has outstanding.
-    load: (usize, usize),
-    /// How the row is told apart.
-    how: &'a str,
-}
-
-/// What servers have used, ours first: processor time, and sleeps.
-fn used(served: &Served, redis: &Redis) -> [[u64; 2]; 2] {
-    [[served.processor_ns(), redis.processor_ns()], [served.sleeps(), redis.sleeps()]]
-}
-
-/// Adds the rows of one way to ask.
-fn beside_redis(
-    served: &Served,
-    redis: &Redis,
-    reads: &Reads,
-    asked: &Asked<'_>,
-    report: &mut Report<'_>,
-) -> Result<(), BenchError> {
-    let Asked { transport, load, how } = *asked;
-    let (connections, outstanding) = load;
-    let is_unix = transport == Transport::Shm;
-    let theirs = if is_unix { "Redis, unix socket, small pages" } else { "Redis, TCP, small pages" };
-    let server_side = options(transport, Search::Server);
-    let clients: Result<Vec<Client>, BenchError> =
-        (0..connections).map(|_| served.client(server_side.clone())).collect();
-    let mut clients = clients?;
-    let pipelines: std::io::Result<Vec<Pipeline>> =
-        (0..connections).map(|_| redis.pipeline(is_unix)).collect();
-    let mut pipelines = pipelines?;
-    let (first, spent) = (First::default(), Spent::default());
-    let mut contenders = [
-        Contender::new("ours", |round| {
-            let before = used(served, redis);
-            let keys: Vec<&[u8]> = reads.keys(round).collect();
-            let get = |index: usize| Operation::Get { key: keys[index] };
-            let got = if load == ONE_BY_ONE {
-                get_each(&mut clients[0], keys.iter().copied())
-            } else {
-                spread(&mut clients, keys.len(), outstanding, get)
-            };
-            spent.add(0, before, used(served, redis));
-            first.proved(reads.size, got)
-        }),
-        Contender::new("redis", |round| {
-            let before = used(served, redis);
-            let got = spread_redis(&mut pipelines, reads, round, outstanding);
-            spent.add(1, before, used(served, redis));
-            first.proved(reads.size, got.map_err(BenchError::from))
-        }),
-    ];
-    let outcomes = contest::run(&mut contenders, 1, reads.rounds);
-    drop(contenders);
-    first.end()?;
-    let outcomes = agreed(outcomes)?;
-    let name = format!("onesided/server-side get {transport}, {connections} x {outstanding}{how}");
-    let least = least(asked);
-    let rates = [outcomes[0].rate(), outcomes[1].rate()];
-    report.add(Figure::beside(name.clone(), "op/s", rates[0], theirs, rates[1], least))?;
-    let count = ((reads.rounds + 1) * reads.size) as f64;
-    let [processor_us, sleeps] = spent.each(count);
-    let [ours, others] = processor_us.map(|ns| ns / 1e3);
-    let of = format!("{name}: server's processor");
-    report.add(Figure::beside(of, "us/op", ours, theirs, others, Goal::AtMost(1.0)))?;
-    let of = format!("{name}: server's wake-ups");
-    report.add(Figure::beside(of, "1/op", sleeps[0], theirs, sleeps[1], Goal::None))?;
-    Ok(())
-}
-
-/// How many times Redis's rate ours is to be.
-fn least(asked: &Asked<'_>) -> Goal {
-    match (asked.load, asked.transport) {
-        (ONE_BY_ONE, _) if asked.how.starts_with(SLEEPS) => Goal::None,
-        (ONE_BY_ONE, _) => Goal::AtLeast(1.3),
-        (_, Transport::Tcp) => Goal::AtLeast(1.5),
-        _ => Goal::AtLeast(1.0),
+    if !redis_benchmark::is_installed() {
+        report.note("SKIPPED: redis-benchmark beside our gets: it is missing (apt install redis-tools)");
+        return Ok(None);
     }
-}
-
-/// What two servers spent while it was their turn: processor time, and sleeps.
-#[derive(Default)]
-struct Spent([[Cell<u64>; 2]; 2]);
-
-impl Spent {
-    fn add(&self, server: usize, before: [[u64; 2]; 2], after: [[u64; 2]; 2]) {
-        for (what, spent) in self.0.iter().enumerate() {
-            let more = after[what][server].saturating_sub(before[what][server]);
-            spent[server].set(spent[server].get() + more);
-        }
-    }
-
-    /// Of each, by server.
-    fn each(&self, count: f64) -> [[f64; 2]; 2] {
-        self.0.each_ref().map(|spent| spent.each_ref().map(|of| of.get() as f64 / count))
-    }
+    Ok(Some(RefCell::new(RedisBenchmark::start(&folder.0.join("redis-benchmark"), data)?)))
 }
 
 /// One-sided gets beside a writer at full rate, by turns with the same gets alone.

@@ -1,6 +1,6 @@
 //! A reader in a process of its own: `cell-benches reader`, which a bench starts. Turn by turn it is told on
-//! its standard input what to read, answers with a line of JSON that it is ready, waits for one more line, and
-//! answers when it has read.
+//! its standard input what to read, answers with a line of JSON that it is ready, waits for one more line,
+//! and answers when it has read.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::Path;

@@ -222,6 +222,35 @@ impl Redis {
         Ok(Pipeline::new(stream))
     }
 
+    /// The arguments by which a tool of Redis reaches it.
+    pub(crate) fn arguments(&self, unix: bool) -> Vec<String> {
+        let port = self.port.first.to_string();
+        if unix {
+            vec!["-s".to_owned(), self.folder.join(SOCKET).display().to_string()]
+        } else {
+            vec!["-h".to_owned(), "127.0.0.1".to_owned(), "-p".to_owned(), port]
+        }
+    }
+
+    /// How many gets have found nothing so far.
+    pub(crate) fn misses(&mut self) -> io::Result<u64> {
+        let mut question = Vec::new();
+        encode(&[b"INFO", b"stats"], &mut question)?;
+        self.connection.write_all(&question)?;
+        let (mut said, mut part) = (Vec::new(), [0; 4096]);
+        while answer(&said, 0)?.is_none() {
+            let read = self.connection.read(&mut part)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            said.extend_from_slice(&part[..read]);
+        }
+        let said = String::from_utf8_lossy(&said);
+        let count = said.lines().find_map(|line| line.strip_prefix("keyspace_misses:"));
+        let count = count.and_then(|count| count.trim().parse().ok());
+        count.ok_or_else(|| io::Error::other("Redis does not say how many gets have found nothing"))
+    }
+
     /// Processor time that the server has used, in nanoseconds.
     pub fn processor_ns(&self) -> u64 {
         crate::processor::time_ns(rustix::process::Pid::from_child(&self.child))
