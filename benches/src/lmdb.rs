@@ -25,11 +25,7 @@ struct Lmdb {
 /// # Errors
 /// LMDB's.
 pub(crate) fn open(folder: &Path, entries: u64) -> Result<Option<Box<dyn SharedFile>>, BenchError> {
-    let bytes = (entries * ENTRY_ROOM).max(ROOM_MIN).next_multiple_of(1 << 20);
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let environment = Environment::new().set_map_size(bytes).open(folder).map_err(failed)?;
-    let database = environment.open_db(None).map_err(failed)?;
-    Ok(Some(Box::new(Lmdb { environment, database })))
+    Ok(Some(Box::new(Lmdb::open(folder, entries)?)))
 }
 
 fn failed(error: Error) -> BenchError {
@@ -37,6 +33,14 @@ fn failed(error: Error) -> BenchError {
 }
 
 impl Lmdb {
+    fn open(folder: &Path, entries: u64) -> Result<Self, BenchError> {
+        let bytes = (entries * ENTRY_ROOM).max(ROOM_MIN).next_multiple_of(1 << 20);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let environment = Environment::new().set_map_size(bytes).open(folder).map_err(failed)?;
+        let database = environment.open_db(None).map_err(failed)?;
+        Ok(Self { environment, database })
+    }
+
     /// Writes the entries `[first, last)` of a batch in one transaction, which ends on stable storage.
     fn write(&self, batch: &Batch, first: usize, last: usize) -> Result<(), Error> {
         let mut transaction = self.environment.begin_rw_txn()?;
@@ -79,11 +83,12 @@ impl SharedFile for Lmdb {
         self.write(batch, 0, batch.keys.len()).map_err(failed)
     }
 
-    fn put_durably(&self, batch: &Batch) -> Result<u64, BenchError> {
-        for index in 0..batch.keys.len() {
-            self.write(batch, index, index + 1).map_err(failed)?;
+    fn put_durably(&self, batch: &Batch, together: usize) -> Result<u64, BenchError> {
+        let count = batch.keys.len();
+        for first in (0..count).step_by(together) {
+            self.write(batch, first, (first + together).min(count)).map_err(failed)?;
         }
-        Ok(batch.keys.len() as u64)
+        Ok(count as u64)
     }
 
     fn get(&self, how: ReadTransaction, keys: Keys<'_, '_>, out: &mut Vec<u8>) -> Result<u64, BenchError> {
@@ -131,11 +136,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = Dataset { entries: 3_000, seed: 5 };
         let batch = data.batch(0, data.entries);
-        let lmdb = open(folder.path(), data.entries).unwrap().unwrap();
+        let lmdb = Lmdb::open(folder.path(), data.entries).unwrap();
         let mut standard = Standard::new();
         lmdb.insert(&batch).unwrap();
         standard.insert(&batch);
-        assert_eq!(lmdb.put_durably(&data.batch(0, 20)).unwrap(), 20);
+        let commits = || lmdb.environment.info().unwrap().last_txnid();
+        for (together, wanted) in [(1, 20), (8, 3), (256, 1)] {
+            let before = commits();
+            assert_eq!(lmdb.put_durably(&data.batch(0, 20), together).unwrap(), 20);
+            assert_eq!(commits() - before, wanted, "{together} a commit");
+        }
         let mut out = Vec::new();
         for choice in [Choice::Uniform, Choice::Zipf, Choice::Missing] {
             let probes = data.probes(choice, 500, 1);

@@ -48,7 +48,10 @@ const FILLING: usize = 1024;
 /// A writer beside readers looks after so many puts whether it is to end.
 const FEW: usize = 4;
 const BATCHES: u64 = 512;
-/// Puts of ours that are outstanding where many are, and how many are made between two looks.
+/// How rows name LMDB whose puts are durable one by one.
+const EACH: &str = "LMDB, a commit each";
+/// Puts of ours that are outstanding where many are, as many as LMDB's in a commit; and how many are made
+/// between two looks.
 const OUTSTANDING: usize = 256;
 const MANY: usize = 8_192;
 /// How long durable puts are made at a time, and how often.
@@ -106,27 +109,31 @@ struct ReadTurn {
     bytes: u64,
 }
 
-/// Durable puts a second without readers.
+/// Durable puts a second without readers: [`OUTSTANDING`] of ours outstanding, of LMDB's in a commit; and one
+/// by one.
 #[derive(Clone, Copy, Debug)]
 struct DurablePuts {
-    outstanding: f64,
-    one_by_one: f64,
-    lmdb: Option<f64>,
+    ours: [f64; 2],
+    lmdb: Option<[f64; 2]>,
 }
 
 impl DurablePuts {
     fn add_rows(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
-        for (outstanding, ours) in [(OUTSTANDING, self.outstanding), (1, self.one_by_one)] {
+        let together = format!("LMDB, {OUTSTANDING} a commit");
+        let kinds = [(OUTSTANDING, together.as_str()), (1, EACH)];
+        for (at, (outstanding, rival)) in kinds.into_iter().enumerate() {
             let bench = format!("onesided/readers: durable puts, 1 x {outstanding}");
-            report.add(beside_lmdb(bench, ours, "LMDB, a commit each", self.lmdb, Goal::None))?;
+            let lmdb = self.lmdb.map(|lmdb| lmdb[at]);
+            report.add(beside_lmdb(bench, self.ours[at], rival, lmdb, Goal::None))?;
         }
         Ok(())
     }
 
-    /// What LMDB's rows say of its writes.
-    fn of_both(&self) -> String {
-        let lmdb = self.lmdb.unwrap_or_default();
-        format!("{lmdb:.0} durable puts a second, ours {:.0}", self.outstanding)
+    /// What LMDB's rows say of the writes of both, one by one.
+    fn one_by_one(&self) -> String {
+        let [_, lmdb] = self.lmdb.unwrap_or_default();
+        let [_, ours] = self.ours;
+        format!("{lmdb:.0} durable puts a second, ours {ours:.0}")
     }
 }
 
@@ -153,7 +160,7 @@ fn add_rows(
     let bench = format!("onesided/readers: {what}, {count} beside a writer");
     let [ours, begun, renewed] = [0, 1, 2].map(|index: usize| outcomes.get(index).copied());
     let Some(ours) = ours else { return Ok(()) };
-    let rival = format!("LMDB, a transaction each; {}", puts.of_both());
+    let rival = format!("LMDB, a transaction each; {}", puts.one_by_one());
     let theirs = begun.map(|begun| begun.reads);
     report.add(beside_lmdb(bench.clone(), ours.reads, &rival, theirs, Goal::AtLeast(1.5)))?;
     if let Some(renewed) = renewed {
@@ -162,7 +169,7 @@ fn add_rows(
     }
     let bench = format!("onesided/readers: durable puts, 1 x 1, beside {count} of {what}");
     let theirs = begun.map(|begun| begun.puts);
-    report.add(beside_lmdb(bench, ours.puts, "LMDB, a commit each", theirs, Goal::None))?;
+    report.add(beside_lmdb(bench, ours.puts, EACH, theirs, Goal::None))?;
     Ok(())
 }
 
@@ -215,11 +222,12 @@ impl Stores {
 
     /// What writers reach that have the machine to themselves, by turns.
     fn durable_puts(&mut self, lasts: Duration) -> Result<DurablePuts, BenchError> {
-        let mut rates: [Vec<f64>; 3] = Default::default();
+        let mut rates: [Vec<f64>; 4] = Default::default();
         for _ in 0..SPANS {
             let spans = [
                 (ReaderEngine::Cell, OUTSTANDING, &self.many),
                 (ReaderEngine::Cell, 1, &self.few),
+                (ReaderEngine::Lmdb, OUTSTANDING, &self.many),
                 (ReaderEngine::Lmdb, 1, &self.few),
             ];
             for ((engine, outstanding, batches), rates) in spans.into_iter().zip(&mut rates) {
@@ -229,8 +237,9 @@ impl Stores {
                 rates.push(writer.write(batches, outstanding, || began.elapsed() < lasts)?);
             }
         }
-        let [outstanding, one_by_one, lmdb] = rates.map(|rates| contest::median(&rates));
-        Ok(DurablePuts { outstanding, one_by_one, lmdb: self.file.is_some().then_some(lmdb) })
+        let [many, few, lmdb_many, lmdb_few] = rates.map(|rates| contest::median(&rates));
+        let lmdb = self.file.is_some().then_some([lmdb_many, lmdb_few]);
+        Ok(DurablePuts { ours: [many, few], lmdb })
     }
 
     /// How many reads a turn of so many readers has to have to last so long, whichever store is read.
@@ -366,8 +375,8 @@ fn writer<'a>(
 }
 
 impl Writer<'_> {
-    /// Makes the puts of batch after batch, so many outstanding at a node, for as long as it goes on after
-    /// one; puts a second.
+    /// Makes the puts of batch after batch, so many outstanding at a node or in a commit of a file, for as
+    /// long as it goes on after one; puts a second.
     fn write(
         &mut self,
         batches: &[Batch],
@@ -378,7 +387,7 @@ impl Writer<'_> {
         for batch in batches.iter().cycle() {
             puts += match self {
                 Writer::Node(served) => served.put(batch, outstanding)?,
-                Writer::File(file) => file.put_durably(batch)?,
+                Writer::File(file) => file.put_durably(batch, outstanding)?,
             };
             if !goes_on() {
                 break;

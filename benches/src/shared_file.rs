@@ -20,8 +20,9 @@ pub(crate) trait SharedFile: Send + Sync {
     /// Writes all of a batch, in one transaction.
     fn insert(&self, batch: &Batch) -> Result<(), BenchError>;
 
-    /// Writes a batch entry by entry, each on stable storage before the next one; returns how many.
-    fn put_durably(&self, batch: &Batch) -> Result<u64, BenchError>;
+    /// Writes a batch, so many entries a transaction, each on stable storage before the next one; returns how
+    /// many entries.
+    fn put_durably(&self, batch: &Batch, together: usize) -> Result<u64, BenchError>;
 
     /// Copies each value out; returns how many bytes.
     fn get(&self, how: ReadTransaction, keys: Keys<'_, '_>, out: &mut Vec<u8>) -> Result<u64, BenchError>;

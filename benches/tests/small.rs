@@ -343,6 +343,15 @@ fn onesided_small_prints_every_figure() {
     let readers = ["get, 1", "get, 2", "get, 4", "scan of 50, 1", "scan of 50, 4"]
         .map(|reads| format!("onesided/readers: {reads} beside a writer"));
     assert_lmdb(&rows, &notes, &readers.each_ref().map(String::as_str));
+    // LMDB's puts share a commit, too, where ours are outstanding together.
+    let rival_of = |name: &str| {
+        let row = rows.iter().find(|row| row["bench"] == name);
+        row.and_then(|row| row["rival"].as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let rivals =
+        ["1 x 256", "1 x 1"].map(|load| rival_of(&format!("onesided/readers: durable puts, {load}")));
+    let wanted = if cfg!(feature = "lmdb") { ["LMDB, 256 a commit", "LMDB, a commit each"] } else { [""; 2] };
+    assert_eq!(rivals, wanted);
     // How much of a core more, and how many retries: nothing is a good answer.
     let may_be_nothing = |row: &Value| {
         let name = row["bench"].as_str().unwrap_or_default();
