@@ -5,6 +5,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+/// Of fewer measurements a row does not say whether its goal is met: one run's ratio differs from the next's
+/// by more than most goals leave.
+const ENOUGH: usize = 3;
+
 /// What the ratio of ours to theirs must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
@@ -51,8 +55,11 @@ pub struct Figure {
     pub ratio: Option<f64>,
     /// What the ratio must be.
     pub goal: Option<String>,
-    /// Whether it is.
+    /// Whether it is, if that is known.
     pub met: Option<bool>,
+    /// It says what has happened, and is no estimate.
+    #[serde(skip)]
+    is_count: bool,
 }
 
 impl Figure {
@@ -76,7 +83,13 @@ impl Figure {
             ratio: ratio.map(rounded),
             goal: goal.text(),
             met: ratio.and_then(|ratio| goal.met(ratio)),
+            is_count: false,
         }
+    }
+
+    /// A count of what is not to happen: one run tells whether it has.
+    pub fn to_be_none(bench: impl Into<String>, unit: &'static str, count: f64) -> Self {
+        Self { is_count: true, ..Self::beside(bench, unit, count, "none", 1.0, Goal::AtMost(0.0)) }
     }
 
     /// A figure that stands alone.
@@ -90,6 +103,7 @@ impl Figure {
             ratio: None,
             goal: None,
             met: None,
+            is_count: false,
         }
     }
 }
@@ -110,19 +124,33 @@ pub struct Report<'a> {
     json: bool,
     headed: bool,
     figures: Vec<Figure>,
+    /// How often each figure is measured.
+    measured: usize,
+    /// A row did not say whether its goal is met, and a note has said why.
+    is_withheld: bool,
 }
 
 impl<'a> Report<'a> {
     /// A report on `out`.
     pub fn new(out: &'a mut dyn Write, json: bool) -> Self {
-        Self { out, json, headed: false, figures: Vec::new() }
+        Self { out, json, headed: false, figures: Vec::new(), measured: ENOUGH, is_withheld: false }
+    }
+
+    /// The same, of figures that are measured so often.
+    #[must_use]
+    pub fn measured(self, times: usize) -> Self {
+        Self { measured: times, ..self }
     }
 
     /// Prints and keeps a figure.
     ///
     /// # Errors
     /// When `out` cannot be written.
-    pub fn add(&mut self, figure: Figure) -> io::Result<()> {
+    pub fn add(&mut self, mut figure: Figure) -> io::Result<()> {
+        if self.measured < ENOUGH && figure.met.is_some() && !figure.is_count {
+            figure.met = None;
+            self.note_withheld();
+        }
         if self.json {
             serde_json::to_writer(&mut *self.out, &figure)?;
             writeln!(self.out)?;
@@ -137,6 +165,16 @@ impl<'a> Report<'a> {
     /// Says something that is not a figure; on standard error, so that `--json` stays rows only.
     pub fn note(&self, text: &str) {
         eprintln!("# {text}");
+    }
+
+    fn note_withheld(&mut self) {
+        if !std::mem::replace(&mut self.is_withheld, true) {
+            let times = self.measured;
+            self.note(&format!(
+                "too few rounds: of what is measured less than {ENOUGH} times, here {times}, no row says whether \
+                 its goal is met (--rounds)"
+            ));
+        }
     }
 
     /// All figures so far.
@@ -157,6 +195,7 @@ impl<'a> Report<'a> {
         let met = match figure.met {
             Some(true) => "yes",
             Some(false) => "NO",
+            None if figure.goal.is_some() => "-",
             None => "",
         };
         writeln!(
@@ -219,6 +258,31 @@ mod tests {
             assert!(rows.iter().all(|row| row.get(field).is_some()), "{field}");
         }
         assert_eq!(rows[0]["ours"], 1_235_000.0);
+    }
+
+    /// Two rounds of a busy machine said that goals were met by a factor of seven.
+    #[test]
+    fn report_of_too_few_rounds_says_of_no_goal_whether_it_is_met() {
+        let figure = || Figure::beside("b/x", "op/s", 3.0, "r", 2.0, Goal::AtLeast(1.4));
+        for (times, wanted) in [(1, None), (2, None), (3, Some(true))] {
+            let mut out = Vec::new();
+            let mut report = Report::new(&mut out, true).measured(times);
+            report.add(figure()).unwrap();
+            report.add(Figure::to_be_none("b/y", "operations", 0.0)).unwrap();
+            report.add(Figure::to_be_none("b/z", "operations", 2.0)).unwrap();
+            let met: Vec<_> = report.figures().iter().map(|figure| figure.met).collect();
+            assert_eq!(met, [wanted, Some(true), Some(false)], "{times} measurements");
+            assert_eq!(report.is_withheld, wanted.is_none());
+            let first = String::from_utf8(out).unwrap();
+            let first: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+            assert_eq!(first["met"].as_bool(), wanted);
+            assert_eq!(first["goal"], ">= 1.4");
+        }
+        let mut out = Vec::new();
+        Report::new(&mut out, false).measured(2).add(figure()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words, ["b/x", "3.00", "2.00", "1.50", ">=", "1.4", "-", "op/s", "r"]);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn pair_of(
     })?;
     let failed = pulse.failed() as f64;
     let bench = format!("moves/operations failed, {megabytes} MB");
-    report.add(Figure::beside(bench, "operations", failed, "none", 1.0, Goal::AtMost(0.0)))?;
+    report.add(Figure::to_be_none(bench, "operations", failed))?;
     served.server.kill_all();
     drop(served);
     let _ = std::fs::remove_dir_all(place);
@@ -301,6 +301,6 @@ fn add_reader_rows(
     let by_reads = |span: &Span| span.one_sided.done as f64 / (span.done as f64).max(1.0);
     row("answered one-sided, of all", "", &by_reads, Goal::None)?;
     let bench = format!("moves/readers over {transport}: gets failed");
-    report.add(Figure::beside(bench, "operations", failed as f64, "none", 1.0, Goal::AtMost(0.0)))?;
+    report.add(Figure::to_be_none(bench, "operations", failed as f64))?;
     Ok(())
 }

@@ -77,21 +77,20 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut served = Served::start(&folder.0.join(format!("node-{many}")), data.entries, &more)?;
         served.fill(&data)?;
-        if many {
-            let [meganodes, pairs] = served.shape()?;
-            report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
-        }
-        if parts.wants(ONE_THREAD) {
+        // Rows of a shape that it has not would be those of the other one again.
+        let has_shape = !many || served.has_many_meganodes(report)?;
+        let wants = |part: &str| has_shape && parts.wants(part);
+        if wants(ONE_THREAD) {
             one_thread(&served, &local, &reads, shape, report)?;
         }
-        if let Some(rivals) = rivals.as_ref().filter(|_| parts.wants(BY_MESSAGES)) {
+        if let Some(rivals) = rivals.as_ref().filter(|_| wants(BY_MESSAGES)) {
             server_side::run(&served, rivals, &reads, shape, report)?;
         }
         if many && parts.wants(IN_PLACE) {
             // Before there are writers: its contenders prove that they have read the same values.
             in_place::run(&served, &local, redis.as_ref(), &reads, report)?;
         }
-        if parts.wants(BESIDE_WRITERS) {
+        if wants(BESIDE_WRITERS) {
             beside_writers(&mut served, &data, &reads, (shape, options.lasting(PART)), report)?;
         }
         if !many {

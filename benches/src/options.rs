@@ -97,7 +97,8 @@ pub struct Options {
     /// What data and probes are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Rounds that count, for each figure
+    /// Rounds that count, for each figure. Of less than three no row says whether its goal is met; what takes
+    /// seconds is measured in one round of four
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
     /// Where data is written, if any is: on the disk that is to be measured, which TMPDIR need not be. It is

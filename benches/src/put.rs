@@ -317,8 +317,9 @@ fn many(
     let flags: Vec<_> = sizes.chain(NO_CHECKPOINTS).collect();
     let mut many = Served::start(&folder.join("many"), data.entries, &flags)?;
     many.fill(data)?;
-    let [meganodes, pairs] = many.shape()?;
-    report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
+    if !many.has_many_meganodes(report)? {
+        return Ok(());
+    }
     for outstanding in OUTSTANDING {
         let first = First::default();
         let mut contenders = [

@@ -67,6 +67,8 @@ pub(crate) fn run(folder: &Scratch, options: &Options, report: &mut Report<'_>) 
     let (key_bytes, value_bytes) = (EvenDataset::KEY_BYTES, EvenDataset::VALUE_BYTES);
     report.note(&format!("readers: {} entries of {key_bytes} + {value_bytes} bytes", data.entries));
     let mut stores = Stores::fill(&data, folder)?;
+    let [meganodes, pairs] = stores.served.shape()?;
+    report.note(&format!("readers: of one node, {meganodes} meganodes in {pairs} pairs"));
     if stores.file.is_none() {
         report.note(NO_LMDB);
     }

@@ -147,7 +147,7 @@ fn add_rows(
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
     let bench = "rolling/operations failed";
-    report.add(Figure::beside(bench, "operations", failed as f64, "none", 1.0, Goal::AtMost(0.0)))?;
+    report.add(Figure::to_be_none(bench, "operations", failed as f64))?;
     let mut row = |what: &str, unit, of: fn(&Seen) -> f64| {
         let bench = format!("rolling/{what}");
         report.add(Figure::beside(bench, unit, of(during), "before", of(before), Goal::None))

@@ -13,6 +13,7 @@ use cell_tests::server::Server;
 use cell_tests::wait;
 
 use crate::data::{Batch, Dataset, Packed};
+use crate::figure::Report;
 use crate::options::{BenchError, Options};
 use crate::patience;
 
@@ -276,6 +277,21 @@ impl Served {
         let meganodes = self.client.tree(0)?.report().meganodes;
         let status = self.client.status()?;
         Ok([usize::try_from(meganodes).unwrap_or(usize::MAX), status.report().pairs.len()])
+    }
+
+    /// Whether there are many meganodes, so that rows may say so. Where all entries are in one, that is
+    /// printed.
+    ///
+    /// # Errors
+    /// The client's.
+    pub(crate) fn has_many_meganodes(&mut self, report: &Report<'_>) -> Result<bool, BenchError> {
+        let [meganodes, pairs] = self.shape()?;
+        if meganodes > 1 {
+            report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
+        } else {
+            report.note("SKIPPED: rows of many meganodes: so few entries are one (200,000 are several)");
+        }
+        Ok(meganodes > 1)
     }
 
     /// A figure of `/metrics`, all pairs together.

@@ -70,6 +70,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         })?;
     }
     let [meganodes, _] = middle(&|fill| [fill.meganodes as f64; 2]);
+    if meganodes < 2.0 {
+        report.note("so few entries are one meganode: none has split");
+    }
     report.add(Figure::alone("split/meganodes in the end", "meganodes", meganodes))?;
     for fill in &fills {
         let longest = fill.sides.each_ref().map(|side| share(&side.puts, 1_000));

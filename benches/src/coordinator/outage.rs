@@ -193,7 +193,7 @@ fn add_rows(outage: Outage, seen: &Seen, report: &mut Report<'_>) -> Result<(), 
         ("nodes restarted", "nodes", seen.nodes_restarted as f64),
         ("pairs claimed", "pairs", seen.pairs_claimed as f64),
     ] {
-        report.add(Figure::beside(name(what), unit, count, "none", 1.0, Goal::AtMost(0.0)))?;
+        report.add(Figure::to_be_none(name(what), unit, count))?;
     }
     let (longest, calm) = (seen.longest_ms, seen.calm_ms);
     report.add(Figure::beside(name("longest stall"), "ms", longest, "before", calm, Goal::None))?;
