@@ -6,6 +6,7 @@
 
 mod asynchronous;
 pub mod balance;
+pub mod binary;
 pub mod chase;
 pub mod checkpoint;
 pub mod console;

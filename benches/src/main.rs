@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command, Options};
 use cell_benches::{
-    balance, checkpoint, console, coordinator, fabric, flush, footprint, gluster, local, log, moves,
+    balance, binary, checkpoint, console, coordinator, fabric, flush, footprint, gluster, local, log, moves,
     onesided, pages, paper, processes, put, reader_process, regions, restart, restore, rolling, selector,
     split, stall, takeover, tls, tree,
 };
@@ -37,6 +37,9 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
     use Measured::{EachRepeat, EachRound, Else};
     if matches!(cli.command, Command::Local(_)) {
         pages::for_rivals()?;
+    }
+    if cli.command.starts_nodes() {
+        binary::choose()?;
     }
     let mut out = std::io::stdout().lock();
     match &cli.command {
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cell-benches: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }

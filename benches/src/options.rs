@@ -9,9 +9,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ours::OursError;
 
+/// Which `cell` is started.
+const PROGRAM: &str = "\
+Environment:
+  CELL_BIN  The `cell` that is started, where nodes are: target/release/cell, say, after
+            cargo build --release. Without it one is built, in the benches' own workspace alone";
+
 /// Figures of Cell beside those of rivals and limits, measured in the same run.
 #[derive(Debug, Parser)]
-#[command(name = "cell-benches", version)]
+#[command(name = "cell-benches", version, after_help = PROGRAM)]
 pub struct Cli {
     /// Which figures.
     #[command(subcommand)]
@@ -85,8 +91,45 @@ pub enum Command {
     Reader(ReaderOptions),
 }
 
+impl Command {
+    /// Whether it starts nodes, and wants a `cell` for them.
+    #[must_use]
+    pub fn starts_nodes(&self) -> bool {
+        match self {
+            Self::Put(_)
+            | Self::Gluster(_)
+            | Self::Tls(_)
+            | Self::Onesided(_)
+            | Self::Selector(_)
+            | Self::Restart(_)
+            | Self::Checkpoint(_)
+            | Self::Split(_)
+            | Self::Stall(_)
+            | Self::Takeover(_)
+            | Self::Coordinator(_)
+            | Self::Moves(_)
+            | Self::Balance(_)
+            | Self::Rolling(_)
+            | Self::Processes(_)
+            | Self::Console(_) => true,
+            Self::Paper(options) => options.measured,
+            Self::Local(_)
+            | Self::Memory(_)
+            | Self::Fabric(_)
+            | Self::Log(_)
+            | Self::Flush(_)
+            | Self::Regions(_)
+            | Self::Restore(_)
+            | Self::Tree(_)
+            | Self::MemoryOf(_)
+            | Self::Reader(_) => false,
+        }
+    }
+}
+
 /// What all benches take.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = PROGRAM)]
 pub struct Options {
     /// Entries of the paper's data (keys 8-64, values 8-256 printable characters), 1000 or more
     #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = entries())]
@@ -196,6 +239,7 @@ pub struct GlusterOptions {
 
 /// What `paper` takes.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = PROGRAM)]
 pub struct PaperBenchOptions {
     /// One server and its clients on this machine; that alone, if no table and no figure is named
     #[arg(long)]
@@ -339,6 +383,28 @@ pub enum BenchError {
         /// What the system says.
         why: io::Error,
     },
+    /// What is to be `cell` is not.
+    #[error(
+        "CELL_BIN names {}, which is no `cell`: {why}; name one, such as target/release/cell after cargo build \
+         --release",
+        path.display()
+    )]
+    Program {
+        /// Where it is looked for.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// No program is named, and none may be built.
+    #[error(
+        "CELL_BIN is not set: name a `cell` by it, such as target/release/cell after cargo build --release; one \
+         is built in {} alone",
+        workspace.display()
+    )]
+    NoProgram {
+        /// What the benches were built from.
+        workspace: PathBuf,
+    },
     /// A row of a child process was not one.
     #[error("a child's answer cannot be read")]
     Child(#[from] serde_json::Error),
@@ -377,4 +443,15 @@ pub enum BenchError {
     /// No engine of that name.
     #[error("there is no such engine")]
     Engine,
+}
+
+impl BenchError {
+    /// With what the process ends: with 2, as for a wrong flag, where it was asked for what there is not.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Program { .. } | Self::NoProgram { .. } | Self::NoPart { .. } => 2,
+            _ => 1,
+        }
+    }
 }

@@ -6,7 +6,15 @@ mod command;
 
 use std::process::{Command, Output};
 
+use cell_tests::program;
 use serde_json::Value;
+
+/// The benches, which start this `cell`.
+fn benches() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cell-benches"));
+    command.env(program::VARIABLE, program::path());
+    command
+}
 
 /// Runs a bench with 20,000 entries and returns its rows.
 fn rows(bench: &str) -> Vec<Value> {
@@ -19,7 +27,7 @@ fn rows_of(bench: &str, parts: &[&str]) -> Vec<Value> {
 
 /// The rows, and what is said besides.
 fn rows_and_notes(bench: &str, parts: &[&str]) -> (Vec<Value>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+    let output = benches()
         .args([bench, "--entries", "20000", "--rounds", "2", "--json"])
         .args(parts)
         .current_dir(std::env::temp_dir())
@@ -501,7 +509,7 @@ fn paper_prints_the_tables_that_are_asked_for() {
 /// leaves it.
 fn paper_measured(flags: &[&str]) -> Output {
     let lease = ["--server-flag=--lease-ms=3s", "--server-flag=--coordinator-deadline-ms=1s"];
-    Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+    benches()
         .args(["paper", "--measured", "--short", "--entries", "20000", "--rounds", "2", "--json"])
         .args(lease)
         .args(flags)

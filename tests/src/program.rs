@@ -1,5 +1,6 @@
 //! The program under test, `cell`, and running one command of it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -8,12 +9,12 @@ use crate::reaper;
 
 /// Variable that names a ready binary; `tests/run` sets it. Without it the binary is built once a test
 /// process.
-const VARIABLE: &str = "CELL_BIN";
+pub const VARIABLE: &str = "CELL_BIN";
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has this program be `cell`, in tests whose own build says where it is.
-pub fn is_at(path: &str) {
+/// Has this program be `cell`: in tests whose own build says where it is, and in benches, which have looked.
+pub fn is_at(path: impl Into<PathBuf>) {
     PATH.get_or_init(|| path.into());
 }
 
@@ -22,12 +23,21 @@ pub fn is_at(path: &str) {
 /// # Panics
 /// If it cannot be built.
 pub fn path() -> &'static Path {
-    PATH.get_or_init(|| std::env::var_os(VARIABLE).map_or_else(build, PathBuf::from))
+    PATH.get_or_init(|| match std::env::var_os(VARIABLE) {
+        Some(path) => path.into(),
+        None => build().expect("cell is built"),
+    })
 }
 
 /// Builds `cell` into the target folder that this test was built into, and in its profile.
-fn build() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
+///
+/// # Errors
+/// It does not build, of which cargo has said the reason on standard error.
+///
+/// # Panics
+/// If this program is in no folder.
+pub fn build() -> io::Result<PathBuf> {
+    let test = std::env::current_exe()?;
     // <target>/<profile>/deps of a test, <target>/<profile> of a bench.
     let folder = test.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
     let folder = folder.expect("a program is in a folder");
@@ -43,9 +53,8 @@ fn build() -> PathBuf {
         .args(features)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
-        .expect("cargo can be started");
-    assert!(status.success(), "cell does not build");
-    folder.join("cell")
+        .map_err(|why| io::Error::other(format!("{} cannot be started: {why}", env!("CARGO"))))?;
+    if status.success() { Ok(folder.join("cell")) } else { Err(io::Error::other("cell does not build")) }
 }
 
 /// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input. It does not

@@ -1,14 +1,21 @@
 //! The command by itself: what its help says, what it refuses before it begins, what it leaves behind.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cell_tests::process::signal;
-use cell_tests::wait;
+use cell_tests::{program, wait};
 use rustix::process::{Pid, Signal};
 
-fn benches() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+use super::benches;
+
+/// The benches in a folder that is in nobody's workspace, with this for `CELL_BIN`, if anything.
+fn benches_in(folder: &Path, named: Option<&str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cell-benches"));
+    command.env_remove(program::VARIABLE).current_dir(folder);
+    command.envs(named.map(|path| (program::VARIABLE, path)));
+    command
 }
 
 /// Wrapped lines joined.
@@ -23,9 +30,42 @@ fn help_says_the_fewest_entries_and_where_data_is_written() {
         let help = help(bench);
         assert!(help.contains("1000 or more"), "{bench}: {help}");
         assert!(help.contains("[default: the current folder]"), "{bench}: {help}");
+        assert!(help.contains("CELL_BIN"), "{bench}: {help}");
     }
+    let of_all = benches().arg("--help").output().expect("the benches can be started");
+    assert!(String::from_utf8_lossy(&of_all.stdout).contains("CELL_BIN"));
     let output = benches().args(["put", "--entries", "999"]).output().expect("the benches can be started");
     assert_eq!(output.status.code(), Some(2), "the fewest are those that the help says");
+}
+
+/// It panicked, or built one in the folder in which it had been built itself.
+#[test]
+fn program_that_is_not_there_is_refused_at_once_and_none_is_built_elsewhere() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let gone = folder.path().join("no such cell").display().to_string();
+    let benches_themselves = env!("CARGO_BIN_EXE_cell-benches");
+    for (named, words) in [
+        (Some(gone.as_str()), vec![gone.as_str(), "No such file"]),
+        (Some("gone/cell"), vec!["/gone/cell", "No such file"]),
+        (Some(benches_themselves), vec![benches_themselves, "another program"]),
+        (None, vec!["is not set", env!("CARGO_MANIFEST_DIR").trim_end_matches("/benches")]),
+    ] {
+        for bench in [&["put"][..], &["onesided", "--only", "readers"], &["paper", "--measured"]] {
+            let output = benches_in(folder.path(), named).args(bench).output().expect("they can be started");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{bench:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{bench:?}: {said}");
+            for word in words.iter().chain(&["CELL_BIN", "cargo build --release"]) {
+                assert!(said.contains(word), "{bench:?}: {word} in {said}");
+            }
+        }
+    }
+    let left = std::fs::read_dir(folder.path()).expect("it is there").count();
+    assert_eq!(left, 0, "nothing was begun");
+    // What starts no node wants none.
+    let table = ["paper", "--table", "1", "--short"];
+    let output = benches_in(folder.path(), None).args(table).output().expect("they can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Tables of minutes are not printed for a plot that has no place.
