@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cell_paper::folder;
+use cell_paper::existing_folder;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ours::OursError;
@@ -144,9 +144,9 @@ pub struct Options {
     /// seconds is measured in one round of four
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
-    /// Where data is written, if any is: on the disk that is to be measured, which TMPDIR need not be. It is
-    /// in a folder of its own, which is removed in the end [default: the current folder]
-    #[arg(long, value_name = "DIR", value_parser = folder())]
+    /// Where data is written, if any is: a folder on the disk that is to be measured, which TMPDIR need not
+    /// be. It is in a folder of its own there, which is removed in the end [default: the current folder]
+    #[arg(long, value_name = "DIR", value_parser = existing_folder())]
     pub dir: Option<PathBuf>,
 }
 
@@ -230,7 +230,7 @@ pub struct MovesOptions {
 pub struct GlusterOptions {
     /// A folder on the file system that is to be measured; --dir, on a local disk, has the rest. Without it
     /// that of --dir is measured
-    #[arg(long, value_name = "DIR", value_parser = folder())]
+    #[arg(long, value_name = "DIR", value_parser = existing_folder())]
     pub log_root: Option<PathBuf>,
     /// The common options
     #[command(flatten)]
@@ -254,7 +254,7 @@ pub struct PaperBenchOptions {
     pub rounds: u16,
     /// With --measured: where the server's data is written, in a folder of its own, which is removed in the
     /// end [default: the current folder]
-    #[arg(long, value_name = "DIR", requires = "measured", value_parser = folder())]
+    #[arg(long, value_name = "DIR", requires = "measured", value_parser = existing_folder())]
     pub dir: Option<PathBuf>,
     /// With --measured: a flag of `cell dev`, which is the server, such as --lease-ms=3s on a machine that is
     /// slow; may be given several times

@@ -69,9 +69,6 @@ impl Scratch {
     pub(crate) fn new(dir: Option<&Path>) -> Result<Self, BenchError> {
         // Not TMPDIR: that is often in memory, where a sync costs nothing and no write goes past the cache.
         let parent = dir.map_or_else(std::env::current_dir, std::path::absolute)?;
-        if let Err(why) = std::fs::create_dir_all(&parent) {
-            return Err(BenchError::Folder { path: parent, why });
-        }
         let name = format!("cell-benches-{}", std::process::id());
         let (mut folder, mut taken) = (parent.join(&name), 0);
         // One that is there is somebody else's, such as a bench's of another host whose process has the same

@@ -15,6 +15,19 @@ pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
+/// Takes a folder that is there. One that is made because a letter of a mounted disk's path is wrong would be
+/// on another disk than the one that is to be measured.
+#[must_use]
+pub fn existing_folder() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let absence = || (!path.is_dir()).then(|| format!("{} is not there", path.display()));
+        match obstacle(&path).or_else(absence) {
+            Some(obstacle) => Err(format!("{obstacle}; name a folder that is there")),
+            None => Ok(path),
+        }
+    })
+}
+
 /// What stands in the way of a folder at this path.
 fn obstacle(path: &Path) -> Option<String> {
     for place in path.ancestors().filter(|place| !place.as_os_str().is_empty()) {

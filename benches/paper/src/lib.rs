@@ -40,7 +40,7 @@ mod table1;
 mod table2;
 mod tree;
 
-pub use folder::folder;
+pub use folder::{existing_folder, folder};
 pub use options::{PaperError, PaperOptions, run};
 pub use part::Part;
 pub use study::{Outcome, Study};

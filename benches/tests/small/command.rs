@@ -91,6 +91,22 @@ fn path_that_is_no_folder_is_refused_at_once_with_its_flag() {
     }
 }
 
+/// It was made without a word, on whatever disk the path then was, and left behind.
+#[test]
+fn folder_for_data_that_is_not_there_is_refused_and_not_made() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let gone = folder.path().join("disk/inner").display().to_string();
+    for arguments in [&["paper", "--measured", "--dir"][..], &["put", "--dir"], &["gluster", "--log-root"]] {
+        let output = benches().args(arguments).arg(&gone).output().expect("the benches can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+        for part in [arguments[arguments.len() - 1], gone.as_str(), "is not there; name a folder"] {
+            assert!(said.contains(part), "{arguments:?}: {part} in {said}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0);
+}
+
 /// Gigabytes on the disk that is measured would be nobody's: a `Drop` does not run.
 #[test]
 fn bench_that_a_signal_ends_leaves_no_data_behind() {
