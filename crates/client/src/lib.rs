@@ -24,7 +24,7 @@
 //! for entry in client.scan(ScanRange::prefix(b"a")) {
 //!     println!("{:?}", entry?.key);
 //! }
-//! // Visited where they were copied to: no entry is memory of its own.
+//! // Visited where they were copied to: only a value too large for a page has memory of its own.
 //! let mut bytes = 0;
 //! client.scan_with(ScanRange::prefix(b"a"), |key, value| {
 //!     bytes += key.len() + value.len();

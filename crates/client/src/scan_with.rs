@@ -12,11 +12,15 @@ impl Client {
     /// only keys are wanted. Returns what of the range was not visited, if `visit` has ended the scan; none
     /// if nothing is left.
     ///
-    /// What is visited lies in the page that it came in: no entry costs a copy or memory of its own, and from
-    /// mapped memory each byte was copied once. It is never the server's live memory, because that may change
-    /// under a visitor, and whether all of it was of one moment, durable and still its owner's shows after
-    /// the last load alone. So a page is visited once it was checked. One that does not pass is read again as
-    /// a whole before any of it is visited: no entry is seen that does not count, and none twice.
+    /// What is visited lies in the page that it came in: an entry costs no copy or memory of its own, but for
+    /// large values (below), and from mapped memory each byte was copied once. It is never the server's live
+    /// memory, because that may change under a visitor, and whether all of it was of one moment, durable and
+    /// still its owner's shows after the last load alone. So a page is visited once it was checked. One that
+    /// does not pass is read again as a whole before any of it is visited: no entry is seen that does not
+    /// count, and none twice.
+    ///
+    /// A value too large for its page is fetched by a get of its own when its entry is to be visited, into
+    /// memory of its own. So it may be newer than the page, and an entry that is gone by then is left out.
     ///
     /// Otherwise it is as [`Client::scan`] says, but for the next page, which is asked for when the one
     /// before was visited.
