@@ -66,9 +66,7 @@ fn prefetch_bytes(region: &Region, offset: ExtentOffset, bytes: u32) {
     let first = index(byte_offset(offset) / 8);
     let end = first + index(bytes.into()) / 8;
     let (first, end) = (first / WORDS_PER_LINE, end.div_ceil(WORDS_PER_LINE));
-    for line in first..end.min(first + PREFETCH_LINES) {
-        region.prefetch(line * WORDS_PER_LINE);
-    }
+    region.prefetch_lines(first * WORDS_PER_LINE, (end - first).min(PREFETCH_LINES));
 }
 
 /// Asks for several extents: for the first line of each before any other, because a request that misses the

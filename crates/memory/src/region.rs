@@ -424,6 +424,11 @@ impl Words for Region {
     fn prefetch(&self, index: usize) {
         self.live.prefetch(index);
     }
+
+    #[inline(always)]
+    fn prefetch_lines(&self, index: usize, lines: usize) {
+        self.live.prefetch_lines(index, lines);
+    }
 }
 
 /// The one handle to write a region with. It can be moved to another thread, not cloned.

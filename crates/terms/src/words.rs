@@ -1,6 +1,9 @@
 //! Live memory as words. `tree` searches and changes any source of words: a mapped region, a copied tree
 //! node, a model checker's cells.
 
+/// Words of a cache line.
+const WORDS_PER_LINE: usize = 8;
+
 /// Reads of live memory, one 64-bit word at a time, while a writer may change it.
 ///
 /// Loads are atomic and relaxed: a word is never torn, but two words may be of different times. A reader that
@@ -44,6 +47,12 @@ pub trait Words {
 
     /// Asks for the cache line of `index`; a hint, no effect that can be seen. Out of range is ignored.
     fn prefetch(&self, index: usize);
+
+    /// As [`Words::prefetch`], of so many lines from that of `index` on.
+    #[inline(always)]
+    fn prefetch_lines(&self, index: usize, lines: usize) {
+        (0..lines).for_each(|line| self.prefetch(index + WORDS_PER_LINE * line));
+    }
 
     /// Loads before this fence are ordered before loads after it (acquire).
     fn fence_acquire(&self) {

@@ -205,9 +205,7 @@ pub fn free_nodes<W: WordsMut + ?Sized>(
 pub fn prefetch<W: WordsMut + ?Sized>(words: &W, geometry: Geometry, slot: Slot, node: NodeIndex) {
     if node.get() < geometry.nodes() {
         let base = geometry.node_offset(slot.index, node) / WORD_BYTES;
-        for line in 0..geometry.node_bytes() / 64 {
-            words.prefetch(base + 8 * line);
-        }
+        words.prefetch_lines(base, geometry.node_bytes() / 64);
     }
 }
 

@@ -360,8 +360,13 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// anywhere, and of an inner node what routing touches.
     #[inline(always)]
     pub(crate) fn prefetch_at<const B: usize>(&self, cursor: &Cursor) {
-        let to = if cursor.is_at_leaf() { B } else { B * 5 / 8 };
-        self.view::<B>(cursor.node).prefetch(0, to);
+        let view = self.view::<B>(cursor.node);
+        // Two calls, each of a number of lines that is known when it is compiled.
+        if cursor.is_at_leaf() {
+            view.prefetch(0, B);
+        } else {
+            view.prefetch(0, B * 5 / 8);
+        }
     }
 
     #[cold]

@@ -21,6 +21,9 @@ use crate::probe::{Probe, keep, upper};
 use crate::role::MeganodeRole;
 use crate::state::TreeNodeState;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
 /// What a leaf says about a key: where its extent is, and what must be found there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafEntry {
@@ -202,9 +205,9 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     /// Asks for the cache lines of bytes `from..to` of the node.
     #[inline(always)]
     pub(crate) fn prefetch(&self, from: usize, to: usize) {
-        for line in from / 64..to.min(B).div_ceil(64) {
-            self.words.prefetch(self.base + line * 8);
-        }
+        let (first, end) = (from / LINE_BYTES, to.min(B).div_ceil(LINE_BYTES));
+        let words = self.base + first * (LINE_BYTES / WORD_BYTES);
+        self.words.prefetch_lines(words, end.saturating_sub(first));
     }
 
     /// Eight bytes at any offset, little-endian.

@@ -290,8 +290,7 @@ impl Regions {
         let pair = self.pair(location.pair);
         let Some(mapped) = &pair.mapped else { return };
         let first = pair.geometry.node_offset(location.slot.index, location.node) / WORD_BYTES;
-        let words = first..first + pair.geometry.node_words();
-        words.step_by(WORDS_PER_LINE).for_each(|word| mapped.node.region().prefetch(word));
+        mapped.node.region().prefetch_lines(first, pair.geometry.node_words() / WORDS_PER_LINE);
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.

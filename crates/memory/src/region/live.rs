@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::fold::{self, Block, BlockSink, Message};
 use crate::mapping::Mapping;
 
+/// Words of a cache line.
+const WORDS_PER_LINE: usize = 8;
+
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]
 pub(crate) struct Live {
@@ -181,6 +184,24 @@ impl Live {
         if index < self.words {
             prefetch_line(self.base.as_ptr().wrapping_add(index));
         }
+    }
+
+    /// As [`Live::prefetch`], of so many lines from a word on; where all of them are in range, by one check.
+    #[inline(always)]
+    pub(crate) fn prefetch_lines(&self, index: usize, lines: usize) {
+        if index <= self.words && lines <= (self.words - index) / WORDS_PER_LINE {
+            let first = self.base.as_ptr().wrapping_add(index);
+            (0..lines).for_each(|line| prefetch_line(first.wrapping_add(WORDS_PER_LINE * line)));
+        } else {
+            self.prefetch_lines_inside(index, lines);
+        }
+    }
+
+    /// Apart, because what leads out of the region is damaged or torn.
+    #[cold]
+    #[inline(never)]
+    fn prefetch_lines_inside(&self, index: usize, lines: usize) {
+        (0..lines).for_each(|line| self.prefetch(index.saturating_add(WORDS_PER_LINE * line)));
     }
 }
 
