@@ -127,9 +127,7 @@ impl Live {
         let span = self.span(start, out.len().div_ceil(8));
         let (whole, rest) = out.as_chunks_mut::<8>();
         let (span, last) = span.split_at(whole.len());
-        for (to, from) in whole.iter_mut().zip(span) {
-            *to = from.load(Ordering::Relaxed).to_le_bytes();
-        }
+        copy_out(span, whole);
         if let [last] = last {
             rest.copy_from_slice(&last.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
         }
@@ -168,9 +166,7 @@ impl Live {
         let span = self.span(start, bytes.len().div_ceil(8));
         let (whole, rest) = bytes.as_chunks::<8>();
         let (span, last) = span.split_at(whole.len());
-        for (to, &from) in span.iter().zip(whole) {
-            to.store(u64::from_le_bytes(from), Ordering::Relaxed);
-        }
+        copy_in(whole, span);
         if let [last] = last {
             let mut word = [0; 8];
             word[..rest.len()].copy_from_slice(rest);
@@ -203,6 +199,27 @@ impl Live {
     fn prefetch_lines_inside(&self, index: usize, lines: usize) {
         (0..lines).for_each(|line| self.prefetch(index.saturating_add(WORDS_PER_LINE * line)));
     }
+}
+
+/// Copies as many words as there are on both sides, a line at a time: the compiler does not unroll loops of
+/// atomic words itself.
+#[inline(always)]
+fn copy_out(from: &[AtomicU64], to: &mut [[u8; 8]]) {
+    let (lines, rest) = from.as_chunks::<WORDS_PER_LINE>();
+    let (lines_to, rest_to) = to.as_chunks_mut::<WORDS_PER_LINE>();
+    let copy = |(from, to): (&AtomicU64, &mut [u8; 8])| *to = from.load(Ordering::Relaxed).to_le_bytes();
+    lines.iter().zip(lines_to).for_each(|(from, to)| from.iter().zip(to).for_each(copy));
+    rest.iter().zip(rest_to).for_each(copy);
+}
+
+/// As [`copy_out`], the other way.
+#[inline(always)]
+fn copy_in(from: &[[u8; 8]], to: &[AtomicU64]) {
+    let (lines, rest) = from.as_chunks::<WORDS_PER_LINE>();
+    let (lines_to, rest_to) = to.as_chunks::<WORDS_PER_LINE>();
+    let copy = |(from, to): (&[u8; 8], &AtomicU64)| to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+    lines.iter().zip(lines_to).for_each(|(from, to)| from.iter().zip(to).for_each(copy));
+    rest.iter().zip(rest_to).for_each(copy);
 }
 
 /// Apart from the loads, which would each keep their index in memory for the text.
