@@ -3,26 +3,28 @@
 //!
 //! It makes the same bytes as [`Page::put`](crate::page::Page::put) and readers see the same protocol (see
 //! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be
-//! compacted, that carries its CRC-64, or whose arrays or cell are large.
+//! compacted, or that carries its CRC-64.
 
 use cell_terms::{Csn, WordsMut};
 
-use crate::compose::{Value, slot_of, write_cell};
-use crate::edit::{EditError, check_cell, insert_into_arrays, sound_header};
+use crate::compose::{head_of, slot_of};
+use crate::edit::{EditError, check_cell, sound_header};
 use crate::fence::Side;
 use crate::hint;
 use crate::layout::{
-    COUNT, CRC, CSN_CHANGED, HEAP_LOW, HINT, KIND, LEAF_VALUE_BYTES, WORD_BYTES, cell_bytes, fixed_bytes,
+    CODE_LONG, COUNT, CRC, CSN_CHANGED, HEAD_BYTES, HEAP_LOW, HINT, KIND, LEAF_VALUE_BYTES, SLOT_BYTES,
+    WORD_BYTES, cell_bytes, fixed_bytes, length_bytes, low_u16,
 };
 use crate::page::{begin_change, end_change};
 use crate::probe::Probe;
 use crate::state::TreeNodeState;
 use crate::view::{Header, LeafEntry, View};
 
-/// Arrays of up to 41 entries.
-const ARRAYS_MAX: usize = 256;
-/// Cells of keys of up to 115 bytes behind the prefix.
-const CELL_MAX: usize = 128;
+const HEAD_BITS: usize = 8 * HEAD_BYTES;
+const SLOT_BITS: usize = 8 * SLOT_BYTES;
+/// What is left of a word behind a head, behind a slot.
+const BEHIND_HEAD: usize = 64 - HEAD_BITS;
+const BEHIND_SLOT: usize = 64 - SLOT_BITS;
 
 /// Whether a change was made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ pub(crate) fn put<W: WordsMut + ?Sized, const B: usize>(
             end_change::<W, B>(words, base);
             Ok(Patched::Done)
         }
-        (at, None) => Ok(insert::<W, B>(words, base, &header, at, &key[header.prefix..], entry, csn)),
+        (at, None) => Ok(insert::<W, B>(words, base, &header, at, key, entry, csn)),
     }
 }
 
@@ -83,27 +85,16 @@ fn insert<W: WordsMut + ?Sized, const B: usize>(
     base: usize,
     header: &Header,
     at: usize,
-    suffix: &[u8],
+    key: &[u8],
     entry: &LeafEntry,
     csn: Csn,
 ) -> Patched {
-    let (fixed, cell) = (fixed_bytes(false), cell_bytes(B, false, suffix.len()));
-    let (heads, end) = (header.heads(), header.arrays_end() + fixed);
-    if fixed + cell > header.free() || end - heads > ARRAYS_MAX || cell > CELL_MAX {
+    let suffix = &key[header.prefix..];
+    let cell = cell_bytes(B, false, suffix.len());
+    if fixed_bytes(false) + cell > header.free() {
         return Patched::No;
     }
     let offset = header.heap_low - cell;
-    let value = Value::Leaf(*entry);
-
-    let mut arrays = [0; ARRAYS_MAX];
-    let first = base + heads / WORD_BYTES;
-    let count = (end - heads).div_ceil(WORD_BYTES);
-    words.copy(first, &mut arrays.as_chunks_mut().0[..count]);
-    let slot = slot_of(offset, cell, suffix.len());
-    insert_into_arrays(&mut arrays[..end - heads], header.count, at, suffix, slot, value);
-    let mut bytes = [0; CELL_MAX];
-    write_cell::<B>(&mut bytes[..cell], suffix, value);
-
     let shape = words.load(base + KIND / WORD_BYTES);
     let shape = with_u16(with_u16(shape, COUNT, header.count + 1), HEAP_LOW, offset);
     let fences = words.load(base + HINT / WORD_BYTES);
@@ -112,11 +103,74 @@ fn insert<W: WordsMut + ?Sized, const B: usize>(
     stamp(words, base, csn);
     words.store(base + KIND / WORD_BYTES, shape);
     words.store(base + HINT / WORD_BYTES, fences);
-    let changed = at / 2;
-    words.store_all(first + changed, &arrays.as_chunks().0[changed..count]);
-    store_bytes(words, base, offset, &bytes[..cell]);
+    let slot = low_u16(slot_of(offset, cell, suffix.len()));
+    insert_into_arrays(words, base, header, at, (head_of(suffix), slot));
+    store_cell::<W, B>(words, base, offset, (key, header.prefix), entry);
     end_change::<W, B>(words, base);
     Patched::Done
+}
+
+/// Puts head and slot of a new entry into a leaf's arrays, word by word from the new head on: what is behind
+/// it moves up by a head, and behind the new slot by a slot more. What is behind the arrays stays.
+fn insert_into_arrays<W: WordsMut + ?Sized>(
+    words: &mut W,
+    base: usize,
+    header: &Header,
+    at: usize,
+    (head, slot): (u32, u16),
+) {
+    let head_at = header.heads() + HEAD_BYTES * at;
+    let slot_at = header.slots() + HEAD_BYTES + SLOT_BYTES * at;
+    let end = header.arrays_end() + fixed_bytes(false);
+    let (mut index, of_slot, last) =
+        (base + head_at / WORD_BYTES, base + slot_at / WORD_BYTES, base + (end - 1) / WORD_BYTES);
+    let mut old = words.load(index);
+    let mut moved = with_inserted(old, 8 * (head_at % WORD_BYTES), head.into(), HEAD_BITS);
+    while index < of_slot {
+        words.store(index, moved);
+        let left_over = old >> BEHIND_HEAD;
+        index += 1;
+        old = words.load(index);
+        moved = left_over | old << HEAD_BITS;
+    }
+    let mut new = with_inserted(moved, 8 * (slot_at % WORD_BYTES), slot.into(), SLOT_BITS);
+    while index < last {
+        words.store(index, new);
+        let (left_over, left_over_twice) = (old >> BEHIND_HEAD, moved >> BEHIND_SLOT);
+        index += 1;
+        old = words.load(index);
+        moved = left_over | old << HEAD_BITS;
+        new = left_over_twice | moved << SLOT_BITS;
+    }
+    let arrays = u64::MAX >> (8 * (WORD_BYTES - 1 - (end - 1) % WORD_BYTES));
+    words.store(last, new & arrays | old & !arrays);
+}
+
+/// A number of so many bits put into a word, below which `below` bits stay, while those above move up.
+fn with_inserted(word: u64, below: usize, number: u64, bits: usize) -> u64 {
+    let stay: u64 = (1 << below) - 1;
+    let above = ((word & !stay) << (bits - 1)) << 1;
+    word & stay | number << below | above
+}
+
+/// Stores a leaf entry's cell at an offset of the node.
+fn store_cell<W: WordsMut + ?Sized, const B: usize>(
+    words: &mut W,
+    base: usize,
+    offset: usize,
+    (key, prefix): (&[u8], usize),
+    entry: &LeafEntry,
+) {
+    let suffix_len = key.len() - prefix;
+    let mut stores = ByteStores::begin(words, base, offset);
+    let [place, crc] = entry.to_words();
+    stores.word(place);
+    stores.word(crc);
+    if suffix_len >= CODE_LONG {
+        stores.part((suffix_len - CODE_LONG) as u64, length_bytes(B));
+    }
+    stores.bytes_from(key, (prefix + HEAD_BYTES).min(key.len()));
+    stores.end();
 }
 
 /// The word with the number at byte `offset` of the node replaced.
@@ -132,30 +186,69 @@ fn stamp<W: WordsMut + ?Sized>(words: &mut W, base: usize, csn: Csn) {
 
 /// Stores bytes of a node; what shares their first and last word stays.
 fn store_bytes<W: WordsMut + ?Sized>(words: &mut W, base: usize, offset: usize, bytes: &[u8]) {
-    let shift = 8 * (offset % WORD_BYTES);
-    let mut index = base + offset / WORD_BYTES;
-    // What is left over of the word before, in the lower bytes.
-    let mut carried = words.load(index) & !(u64::MAX << shift);
-    let (chunks, rest) = bytes.as_chunks::<WORD_BYTES>();
-    for chunk in chunks {
-        let word = u64::from_le_bytes(*chunk);
-        words.store(index, carried | word << shift);
-        carried = (word >> 1) >> (63 - shift);
-        index += 1;
+    let mut stores = ByteStores::begin(words, base, offset);
+    stores.bytes_from(bytes, 0);
+    stores.end();
+}
+
+/// Bytes that are stored one behind the other, from wherever in a word on, each word once it is whole. What
+/// shares the first and the last word stays.
+struct ByteStores<'w, W: WordsMut + ?Sized> {
+    words: &'w mut W,
+    /// The word that is not whole, the lower bits that it has, and how many these are: below 64.
+    index: usize,
+    lower: u64,
+    bits: usize,
+}
+
+impl<'w, W: WordsMut + ?Sized> ByteStores<'w, W> {
+    #[inline(always)]
+    fn begin(words: &'w mut W, base: usize, offset: usize) -> ByteStores<'w, W> {
+        let (index, bits) = (base + offset / WORD_BYTES, 8 * (offset % WORD_BYTES));
+        let lower = words.load(index) & !(u64::MAX << bits);
+        ByteStores { words, index, lower, bits }
     }
-    let mut tail = [0; WORD_BYTES];
-    tail[..rest.len()].copy_from_slice(rest);
-    let tail = u64::from_le_bytes(tail);
-    let bits = shift + 8 * rest.len();
-    let low = carried | tail << shift;
-    if bits > 64 {
-        words.store(index, low);
-        let keep = u64::MAX << (bits - 64);
-        words.store(index + 1, (words.load(index + 1) & keep) | (tail >> 1) >> (63 - shift));
-    } else if bits == 64 {
-        words.store(index, low);
-    } else if bits > 0 {
-        words.store(index, (words.load(index) & (u64::MAX << bits)) | low);
+
+    /// Eight bytes.
+    #[inline(always)]
+    fn word(&mut self, word: u64) {
+        self.words.store(self.index, self.lower | word << self.bits);
+        self.lower = (word >> 1) >> (63 - self.bits);
+        self.index += 1;
+    }
+
+    /// Fewer than eight bytes; the word has none above them.
+    #[inline(always)]
+    fn part(&mut self, word: u64, bytes: usize) {
+        let bits = self.bits + 8 * bytes;
+        if bits < 64 {
+            self.lower |= word << self.bits;
+        } else {
+            self.word(word);
+        }
+        self.bits = bits % 64;
+    }
+
+    /// Bytes from one of them on to their end.
+    #[inline(always)]
+    fn bytes_from(&mut self, bytes: &[u8], from: usize) {
+        let (chunks, rest) = bytes[from..].as_chunks::<WORD_BYTES>();
+        chunks.iter().for_each(|chunk| self.word(u64::from_le_bytes(*chunk)));
+        if !rest.is_empty() {
+            let last = match bytes.last_chunk::<WORD_BYTES>() {
+                Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD_BYTES - rest.len())),
+                None => Probe::short_tail(rest),
+            };
+            self.part(last, rest.len());
+        }
+    }
+
+    #[inline(always)]
+    fn end(self) {
+        if self.bits > 0 {
+            let above = self.words.load(self.index) & (u64::MAX << self.bits);
+            self.words.store(self.index, above | self.lower);
+        }
     }
 }
 

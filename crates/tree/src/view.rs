@@ -44,11 +44,17 @@ impl LeafEntry {
         LeafEntry { offset: ExtentOffset(all as u32), value_len: (all >> 32) as u32, crc: (all >> 64) as u64 }
     }
 
+    /// As a cell holds it, in two words.
+    #[inline(always)]
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        [u64::from(self.offset.0) | u64::from(self.value_len) << 32, self.crc]
+    }
+
     /// As a cell holds it.
     #[inline(always)]
     pub(crate) fn to_bytes(self) -> [u8; LEAF_VALUE_BYTES] {
-        let place = u64::from(self.offset.0) | u64::from(self.value_len) << 32;
-        (u128::from(place) | u128::from(self.crc) << 64).to_le_bytes()
+        let [place, crc] = self.to_words();
+        (u128::from(place) | u128::from(crc) << 64).to_le_bytes()
     }
 }
 
