@@ -7,7 +7,7 @@ use cell_memory::extent;
 use cell_memory::{PairWriter, Region};
 use cell_recovery::image::{FilledNodes, ImageSource};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, Root, SlotIndex};
-use cell_tree::{Change, Geometry, Meganode, MeganodeRole, NodeIndex, Slot, TreeNodeState};
+use cell_tree::{Change, Geometry, Meganode, MeganodeRole, NodeIndex, PlacedChange, Slot, TreeNodeState};
 
 /// Is called after each change of a pair's tree nodes or extents, before the next one. `()` in production. A
 /// test of images lets the copier go on there, which may read memory between any two changes.
@@ -100,8 +100,13 @@ impl<O: MemoryObserver> PairMemory<O> {
 
     /// Changes a tree node, and shows the copier of an image where it must look again.
     pub(crate) fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
+        self.change_placed(slot, &PlacedChange::from(*change), csn);
+    }
+
+    /// As [`PairMemory::change_node`], of a change with its place.
+    pub(crate) fn change_placed(&mut self, slot: SlotIndex, placed: &PlacedChange<'_>, csn: Csn) {
         let there = self.slot(slot);
-        self.filled.apply(&mut self.writer.node, self.geometry, there, change, csn);
+        self.filled.apply_placed(&mut self.writer.node, self.geometry, there, placed, csn);
         self.observer.changed();
     }
 

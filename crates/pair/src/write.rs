@@ -131,9 +131,9 @@ impl<O: MemoryObserver> Pair<O> {
         // Before any of the changes: who comes to a new node must know that the slot goes so far.
         meganodes.announce(slot);
         let mut csn = first;
-        for (index, change) in plan.changes().enumerate() {
+        for (index, placed) in plan.placed().enumerate() {
             csn = Csn(first.0 + index as u64);
-            memory.change_node(slot, &change, csn);
+            memory.change_placed(slot, &placed, csn);
         }
         if let Some(owned) = meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);

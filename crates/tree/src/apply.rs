@@ -10,6 +10,7 @@ use crate::layout::{CSN_CHANGED, WORD_BYTES};
 use crate::mutant::{self, Mutant};
 use crate::page::{Dirty, Page, write_back};
 use crate::patch::{self, Patched};
+use crate::placed::PlacedChange;
 use crate::role::MeganodeRole;
 use crate::search::sized;
 use crate::state::TreeNodeState;
@@ -106,9 +107,24 @@ pub fn apply<W: WordsMut + ?Sized>(
     change: &Change<'_>,
     csn: Csn,
 ) {
-    let done = sized!(geometry, B => change_node::<W, B>(words, geometry, slot, change, csn, false));
+    apply_placed(words, geometry, slot, &PlacedChange::from(*change), csn);
+}
+
+/// As [`apply`]. The leaf of a planned entry is not searched again if it is as the plan has seen it.
+///
+/// # Panics
+/// As there.
+#[inline]
+pub fn apply_placed<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    placed: &PlacedChange<'_>,
+    csn: Csn,
+) {
+    let done = sized!(geometry, B => change_node::<W, B>(words, geometry, slot, placed, csn, false));
     if let Err(error) = done {
-        panic!("a planned change of {} cannot be applied: {error}", change.node());
+        panic!("a planned change of {} cannot be applied: {error}", placed.change().node());
     }
 }
 
@@ -134,7 +150,7 @@ pub fn replay<W: WordsMut + ?Sized>(
         if !built && !fills {
             return Ok(Replayed::Missing);
         }
-        change_node::<W, B>(words, geometry, slot, change, csn, true)?;
+        change_node::<W, B>(words, geometry, slot, &PlacedChange::from(*change), csn, true)?;
         Ok(Replayed::Applied)
     })
 }
@@ -247,10 +263,11 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
     words: &mut W,
     geometry: Geometry,
     slot: Slot,
-    change: &Change<'_>,
+    placed: &PlacedChange<'_>,
     csn: Csn,
     suspect: bool,
 ) -> Result<(), ReplayError> {
+    let change = placed.change();
     let node = change.node();
     if node.get() >= geometry.nodes() {
         return Err(ReplayError::NodeIndex(node));
@@ -259,7 +276,7 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
     if let Change::Put { key, entry, .. } = change
         && !geometry.node_crc()
     {
-        let patched = patch::put::<W, B>(words, base, key, entry, csn);
+        let patched = patch::put::<W, B>(words, base, key, entry, csn, placed.place());
         if patched.map_err(|error| ReplayError::Edit { node, error })? == Patched::Done {
             return Ok(());
         }

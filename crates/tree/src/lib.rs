@@ -10,7 +10,7 @@
 //! | sizes and places | [`Geometry`], [`Slot`], [`NodeIndex`], [`key_max`] |
 //! | reading in place | [`Meganode::search`], [`Meganode::search_batch`], [`LeafSnapshot`] for scans |
 //! | reading a copy | [`NodeRef`], [`Aim`] |
-//! | writing | [`plan_put`], [`plan_remove`] make a [`Plan`] of [`Change`]s; record them; [`apply`] them |
+//! | writing | [`plan_put`], [`plan_remove`] make a [`Plan`] of [`Change`]s; record them; [`apply_placed`] them |
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
 //! | splitting a meganode | [`Meganode::division`], [`plan_fence`], [`SplitPlan`], [`show`] |
@@ -48,6 +48,7 @@ pub mod mutant;
 mod node;
 mod page;
 mod patch;
+mod placed;
 mod plan;
 mod predecessor;
 mod probe;
@@ -67,7 +68,8 @@ mod view;
 
 pub use aim::{Aim, Way};
 pub use apply::{
-    ReplayError, Replayed, apply, empty_root, empty_router, free_nodes, prefetch, prefetch_mark, replay, show,
+    ReplayError, Replayed, apply, apply_placed, empty_root, empty_router, free_nodes, prefetch,
+    prefetch_mark, replay, show,
 };
 pub use batch::{LANES, search_across};
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
@@ -81,6 +83,7 @@ pub use geometry::{Geometry, GeometryError, NodeIndex, Slot};
 pub use layout::{FORMAT_VERSION, NODE_BYTES, key_max};
 pub use meganode_fences::MeganodeFences;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
+pub use placed::PlacedChange;
 pub use plan::{Plan, PlanError, plan_ahead, plan_fence, plan_put, plan_remove};
 pub use range::{KeyRange, ScanDirection};
 pub use role::MeganodeRole;

@@ -15,4 +15,6 @@ cell_terms::mutants! {
     RemovalForgotten: "removal-forgotten",
     /// Replay applies what a node has already.
     ReplayRepeats: "replay-repeats",
+    /// A planned entry goes to the place where it was searched, whatever has changed in its leaf since.
+    StalePlaceTaken: "stale-place-taken",
 }

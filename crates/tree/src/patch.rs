@@ -16,6 +16,7 @@ use crate::layout::{
     WORD_BYTES, cell_bytes, fixed_bytes, length_bytes, low_u16,
 };
 use crate::page::{begin_change, end_change};
+use crate::placed::EntryPlace;
 use crate::probe::Probe;
 use crate::state::TreeNodeState;
 use crate::view::{Header, LeafEntry, View};
@@ -34,22 +35,32 @@ pub(crate) enum Patched {
     No,
 }
 
-/// Adds a leaf entry to the node at word `base`, or replaces what the key had, and stamps the CSN.
+/// Adds a leaf entry to the node at word `base`, or replaces what the key had, and stamps the CSN. The leaf
+/// is searched unless it is as it was when the entry's place was found.
 pub(crate) fn put<W: WordsMut + ?Sized, const B: usize>(
     words: &mut W,
     base: usize,
     key: &[u8],
     entry: &LeafEntry,
     csn: Csn,
+    place: Option<EntryPlace>,
 ) -> Result<Patched, EditError> {
     let view = View::<W, B>::new(words, base);
     let header = sound_header(&view)?;
-    let probe = Probe::new(key);
     if header.is_inner() {
         return Err(EditError::WrongKind);
     }
-    let Side::Here(window) = view.side(&header, &probe) else { return Err(EditError::OutsideFences) };
-    match view.find(&header, &probe, window) {
+    let found = match place.filter(|place| place.holds(&view)) {
+        Some(EntryPlace { at, is_there, .. }) => (at, is_there.then(|| view.cell(&header, at))),
+        None => {
+            let probe = Probe::new(key);
+            let Side::Here(window) = view.side(&header, &probe) else {
+                return Err(EditError::OutsideFences);
+            };
+            view.find(&header, &probe, window)
+        }
+    };
+    match found {
         (_, Some(cell)) => {
             check_cell::<B>(&header, &cell)?;
             begin_change::<W, B>(words, base);
@@ -293,7 +304,8 @@ mod tests {
             page.stamp_changed(Csn(u64::from(i)));
             let mut copied = words.clone();
             crate::page::write_back(&mut copied[..], 0, &mut page, &dirty, false);
-            if put::<[u64], 1024>(&mut words[..], 0, &key, &entry, Csn(u64::from(i))) == Ok(Patched::Done) {
+            let csn = Csn(u64::from(i));
+            if put::<[u64], 1024>(&mut words[..], 0, &key, &entry, csn, None) == Ok(Patched::Done) {
                 patched += 1;
                 assert_eq!(words, copied);
             }

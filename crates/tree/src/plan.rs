@@ -12,6 +12,7 @@ use crate::fence::Side;
 use crate::geometry::{NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
+use crate::placed::{EntryPlace, PlacedChange};
 use crate::probe::Probe;
 use crate::search::{Cursor, LeafAnswer, Meganode, ReadError, SearchResult, sized};
 use crate::slot::SlotAllocator;
@@ -50,7 +51,7 @@ struct Span {
 
 #[derive(Clone, Copy, Debug)]
 enum Planned {
-    Put { node: NodeIndex, entry: LeafEntry },
+    Put { node: NodeIndex, entry: LeafEntry, place: Option<EntryPlace> },
     Remove { node: NodeIndex },
     Link { node: NodeIndex, separator: Span, child: NodeIndex },
     Truncate { node: NodeIndex, high: Span, right: Pointer },
@@ -118,8 +119,24 @@ impl Plan {
 
     /// The changes, in the order in which they must be applied.
     pub fn changes(&self) -> impl ExactSizeIterator<Item = Change<'_>> + '_ {
-        self.changes.iter().map(|planned| match *planned {
-            Planned::Put { node, entry } => Change::Put { node, key: &self.key, entry },
+        self.changes.iter().map(move |planned| self.change(planned))
+    }
+
+    /// As [`Plan::changes`], with the places that were found: for [`crate::apply_placed`].
+    pub fn placed(&self) -> impl ExactSizeIterator<Item = PlacedChange<'_>> + '_ {
+        self.changes.iter().map(move |planned| {
+            let place = match planned {
+                Planned::Put { place, .. } => *place,
+                _ => None,
+            };
+            PlacedChange::new(self.change(planned), place)
+        })
+    }
+
+    #[inline]
+    fn change(&self, planned: &Planned) -> Change<'_> {
+        match *planned {
+            Planned::Put { node, entry, .. } => Change::Put { node, key: &self.key, entry },
             Planned::Remove { node } => Change::Remove { node, key: &self.key },
             Planned::Link { node, separator, child } => {
                 Change::Link { node, separator: &self.separators[separator.from..separator.to], child }
@@ -130,7 +147,7 @@ impl Plan {
             Planned::Fill { node, image } => {
                 Change::Fill { node, image: Image::new(&self.images[image.from..image.to]) }
             }
-        })
+        }
     }
 
     /// Bytes of all changes, encoded.
@@ -197,10 +214,10 @@ fn full(allocator: &SlotAllocator) -> PlanError {
 /// The inner nodes that a descent passed, by level.
 type Path = [NodeIndex; LEVELS_MAX];
 
-struct LeafPlace {
+struct SearchedLeaf {
     found: SearchResult,
     header: Header,
-    at: usize,
+    place: EntryPlace,
 }
 
 /// Goes down to the leaf of a key that is going to be put, and asks for its cache lines: who has something
@@ -335,7 +352,7 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
         Some(Approach { cursor, path, .. }) => (cursor, path),
         None => (meganode.root::<B>()?, [NodeIndex::ROOT; LEVELS_MAX]),
     };
-    let place = meganode.descend_from::<B, _>(
+    let searched = meganode.descend_from::<B, _>(
         cursor,
         &probe,
         |node, level| path[usize::from(level) % LEVELS_MAX] = node,
@@ -348,22 +365,21 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
             let (at, cell) = view.find(header, &probe, window);
             let entry = cell.map(|cell| view.leaf_entry(&cell));
             let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
-            LeafAnswer::Here(LeafPlace {
+            LeafAnswer::Here(SearchedLeaf {
                 found: SearchResult { entry, node, csn_changed, csn_removed },
                 header: *header,
-                at,
+                place: EntryPlace::found(view, at, cell.is_some()),
             })
         },
     )?;
-    let leaf = place.found.node;
-    plan.found = Some(place.found);
-    let header = &place.header;
-    if place.found.entry.is_some() || fits::<B>(header, key.len()) {
-        plan.changes.push(Planned::Put { node: leaf, entry });
+    let SearchedLeaf { found, header, place } = &searched;
+    plan.found = Some(*found);
+    if found.entry.is_some() || fits::<B>(header, key.len()) {
+        plan.changes.push(Planned::Put { node: found.node, entry, place: Some(*place) });
         return Ok(());
     }
     let planner = Planner::<W, B> { meganode, path };
-    planner.split_leaf(allocator, plan, &place, &probe, entry)
+    planner.split_leaf(allocator, plan, &searched, &probe, entry)
 }
 
 fn fits<const B: usize>(header: &Header, key_len: usize) -> bool {
@@ -402,20 +418,20 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         &self,
         allocator: &mut SlotAllocator,
         plan: &mut Plan,
-        place: &LeafPlace,
+        searched: &SearchedLeaf,
         probe: &Probe<'_>,
         entry: LeafEntry,
     ) -> Result<(), PlanError> {
         if !allocator.has_room_for_put() {
             return Err(full(allocator));
         }
-        let leaf = place.found.node;
+        let SearchedLeaf { found: SearchResult { node: leaf, .. }, header, place } = *searched;
         let copy = self.copy(leaf);
-        let suffix = &probe.bytes[place.header.prefix..];
-        plan.overflow.take(&View::<_, B>::new(&copy, 0), &place.header, place.at, suffix, Value::Leaf(entry));
+        let suffix = &probe.bytes[header.prefix..];
+        plan.overflow.take(&View::<_, B>::new(&copy, 0), &header, place.at, suffix, Value::Leaf(entry));
         let split = self.split(allocator, plan, leaf)?;
         let node = split.halves[usize::from(split.half != Half::Left)];
-        plan.changes.push(Planned::Put { node, entry });
+        plan.changes.push(Planned::Put { node, entry, place: None });
         self.link_upward(allocator, plan, split.unlinked)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_terms::{Csn, SlotIndex, WordsMut};
-use cell_tree::{Change, Geometry, NodeIndex, Slot};
+use cell_tree::{Change, Geometry, NodeIndex, PlacedChange, Slot};
 
 /// One bit for each tree node of a pair: set by the owner when it has filled the node, taken by the copier.
 /// Neither waits for the other.
@@ -48,8 +48,21 @@ impl FilledNodes {
         change: &Change<'_>,
         csn: Csn,
     ) {
-        cell_tree::apply(words, geometry, slot, change, csn);
-        self.note(slot.index, change);
+        self.apply_placed(words, geometry, slot, &PlacedChange::from(*change), csn);
+    }
+
+    /// As [`FilledNodes::apply`], of a change with its place ([`cell_tree::apply_placed`]).
+    #[inline]
+    pub fn apply_placed<W: WordsMut + ?Sized>(
+        &self,
+        words: &mut W,
+        geometry: Geometry,
+        slot: Slot,
+        placed: &PlacedChange<'_>,
+        csn: Csn,
+    ) {
+        cell_tree::apply_placed(words, geometry, slot, placed, csn);
+        self.note(slot.index, placed.change());
     }
 
     #[inline]

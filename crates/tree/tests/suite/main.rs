@@ -13,5 +13,6 @@ mod hostile;
 mod interleavings;
 mod model;
 mod mutants;
+mod places;
 mod replay;
 mod role;

@@ -11,6 +11,7 @@ macro_rules! reading {
     }};
 }
 
+pub(crate) mod places;
 pub(crate) mod readers;
 pub(crate) mod removal;
 pub(crate) mod role;
@@ -20,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
 use cell_tree::{
     Change, CompactionLimits, CompactionNext, CompactionPlan, Geometry, Image, LeafEntry, Meganode,
-    NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply, empty_root, plan_fence, plan_put, plan_remove,
+    NodeIndex, PlacedChange, Plan, PlanError, Slot, SlotAllocator, apply_placed, empty_root, plan_fence,
+    plan_put, plan_remove,
 };
 
 pub(crate) const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(1) };
@@ -96,19 +98,24 @@ impl Tree {
     }
 
     fn record(&mut self, change: &Change<'_>) {
+        self.record_placed(&PlacedChange::from(*change));
+    }
+
+    fn record_placed(&mut self, placed: &PlacedChange<'_>) {
+        let change = placed.change();
         self.csn = self.csn.next();
         let mut bytes = Vec::new();
         change.encode(&mut bytes);
         assert_eq!(bytes.len(), change.encoded_len());
         assert_eq!(Change::decode(&bytes).as_ref(), Ok(change));
         self.log.push((self.csn, bytes));
-        apply(&mut &*self.memory, self.geometry, SLOT, change, self.csn);
+        apply_placed(&mut &*self.memory, self.geometry, SLOT, placed, self.csn);
     }
 
     fn apply_plan(&mut self) {
         let plan = std::mem::take(&mut self.plan);
-        for change in plan.changes() {
-            self.record(&change);
+        for placed in plan.placed() {
+            self.record_placed(&placed);
         }
         self.plan = plan;
         self.plan.commit(&mut self.allocator);
