@@ -12,7 +12,7 @@ use crate::layout::{
 use crate::page::Page;
 use crate::role::MeganodeRole;
 use crate::state::TreeNodeState;
-use crate::view::{Header, LeafEntry, View};
+use crate::view::{Cell, Header, LeafEntry, View};
 
 /// Takes the suffix of any key: the longest is `key_max(4096)`.
 pub(crate) const SUFFIX_BUFFER: usize = 800;
@@ -160,6 +160,36 @@ impl<const B: usize> Composer<B> {
         Some(())
     }
 
+    /// Adds entries of another leaf with this one's prefix: behind it their suffixes are the same, so heads
+    /// and cells are taken as they are. `None` if a cell does not fit, or is not in the other leaf.
+    ///
+    /// # Panics
+    /// If more are added than were announced.
+    pub(crate) fn push_cells(
+        &mut self,
+        from: &Page<B>,
+        header: &Header,
+        entries: std::ops::Range<usize>,
+    ) -> Option<()> {
+        assert!(!self.inner && self.prefix == header.prefix, "the suffixes are others");
+        assert!(self.pushed + entries.len() <= self.count, "more entries than announced");
+        let view = from.view();
+        let arrays_end = self.heads + self.count * fixed_bytes(false);
+        let slots = self.heads + HEAD_BYTES * self.count;
+        for i in entries {
+            let Cell { offset, suffix_len, .. } = view.cell(header, i);
+            let cell = cell_bytes(B, false, suffix_len);
+            let bytes = from.bytes().get(offset..offset + cell)?;
+            let to = self.heap_low.checked_sub(cell).filter(|to| *to >= arrays_end)?;
+            self.page.bytes_mut()[to..to + cell].copy_from_slice(bytes);
+            self.page.set_u32(self.heads + HEAD_BYTES * self.pushed, view.head(header.heads(), i));
+            self.page.set_u16(slots + SLOT_BYTES * self.pushed, slot_of(to, cell, suffix_len));
+            self.heap_low = to;
+            self.pushed += 1;
+        }
+        Some(())
+    }
+
     /// The node.
     ///
     /// # Panics
@@ -216,5 +246,35 @@ pub(crate) fn write_cell<const B: usize>(out: &mut [u8], suffix: &[u8], value: V
     }
     if let Some(rest) = suffix.get(HEAD_BYTES..) {
         out[at..at + rest.len()].copy_from_slice(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::ExtentOffset;
+
+    use super::*;
+
+    type Push = fn(&mut Composer<1024>, &Page<1024>, &Header) -> Option<()>;
+
+    #[test]
+    fn cells_as_they_are_make_the_node_that_entries_put_together_make() {
+        let frame = Frame::anew((MeganodeRole::Data, 0), b"", None, Csn::ZERO);
+        let mut page = Composer::<1024>::begin(&frame, 0).unwrap().finish();
+        for i in 0..14u8 {
+            let key = vec![b'a' + i * 5 % 14; 1 + usize::from(i) * 3];
+            let entry = LeafEntry { offset: ExtentOffset(i.into()), value_len: 7, crc: u64::MAX - 1 };
+            page.put(&key, &entry).unwrap();
+        }
+        let header = page.view().header();
+        let composed = |push: Push| {
+            let mut composer = Composer::begin(&frame, 10).unwrap();
+            push(&mut composer, &page, &header).unwrap();
+            composer.finish()
+        };
+        let as_they_are = composed(|composer, page, header| composer.push_cells(page, header, 2..12));
+        let anew = composed(|composer, page, header| composer.push_from(&page.view(), header, 2..12));
+        assert_eq!((as_they_are.view().header().count, header.count), (10, 14));
+        assert!(as_they_are.bytes() == anew.bytes());
     }
 }

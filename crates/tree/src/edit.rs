@@ -200,7 +200,11 @@ impl<const B: usize> Page<B> {
 
     fn recompose(&self, header: &Header, frame: &Frame<'_>, count: usize) -> Option<Page<B>> {
         let mut composer = Composer::begin(frame, count)?;
-        composer.push_from(&self.view(), header, 0..count)?;
+        if !header.is_inner() && composer.prefix() == header.prefix {
+            composer.push_cells(self, header, 0..count)?;
+        } else {
+            composer.push_from(&self.view(), header, 0..count)?;
+        }
         Some(composer.finish())
     }
 
