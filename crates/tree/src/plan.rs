@@ -17,7 +17,7 @@ use crate::probe::Probe;
 use crate::search::{Cursor, LeafAnswer, Meganode, ReadError, SearchResult, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Boundary, Half, Overflow};
-use crate::view::{Header, LeafEntry, View};
+use crate::view::{Header, LeafEntry};
 
 /// Why a write cannot be planned. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -330,8 +330,7 @@ fn plan_fence_sized<W: Words + ?Sized, const B: usize>(
     }
     let planner = Planner::<W, B> { meganode, path };
     let copy = planner.copy(leaf);
-    let view = View::<_, B>::new(&copy, 0);
-    plan.overflow.take_all(&view, &view.header());
+    plan.overflow.take_all(&copy, &copy.view().header());
     let boundary = plan.overflow.boundary_at::<B>(key).ok_or(PlanError::NoBoundary)?;
     let split = planner.split_at(allocator, plan, leaf, &boundary)?;
     planner.link_upward(allocator, plan, split.unlinked)
@@ -428,7 +427,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         let SearchedLeaf { found: SearchResult { node: leaf, .. }, header, place } = *searched;
         let copy = self.copy(leaf);
         let suffix = &probe.bytes[header.prefix..];
-        plan.overflow.take(&View::<_, B>::new(&copy, 0), &header, place.at, suffix, Value::Leaf(entry));
+        plan.overflow.take(&copy, &header, place.at, suffix, Value::Leaf(entry));
         let split = self.split(allocator, plan, leaf)?;
         let node = split.halves[usize::from(split.half != Half::Left)];
         plan.changes.push(Planned::Put { node, entry, place: None });
@@ -498,13 +497,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
                 return Ok(());
             }
             let copy = self.copy(parent);
-            plan.overflow.take(
-                &View::<_, B>::new(&copy, 0),
-                &header,
-                at,
-                &key[header.prefix..],
-                Value::Child(child),
-            );
+            plan.overflow.take(&copy, &header, at, &key[header.prefix..], Value::Child(child));
             let split = self.split(allocator, plan, parent)?;
             if split.half != Half::InRightImage {
                 let node = split.halves[usize::from(split.half == Half::Right)];

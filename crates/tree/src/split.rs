@@ -4,16 +4,16 @@
 //! goes to has room for it. With keys of at most `key_max` there is always such a boundary near the middle:
 //! see [`crate::key_max`] and the test `split_of_longest_keys_always_fits`.
 
-use cell_terms::{Csn, Pointer, Words};
+use cell_terms::{Csn, Pointer};
 
-use crate::compose::{Composer, Frame, Value, value_of};
+use crate::compose::{Composer, Frame, Value};
 use crate::geometry::NodeIndex;
 use crate::hint::{self, Trend};
-use crate::layout::{common_prefix, entry_bytes};
+use crate::layout::{HEAD_BYTES, common_prefix, entry_bytes, key_max};
 use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::role::MeganodeRole;
-use crate::view::{Header, View};
+use crate::view::Header;
 
 /// Bytes that a fence must take off every key of a run to be worth a node.
 const FENCE_GAIN_MIN: usize = 3;
@@ -69,15 +69,15 @@ impl Boundary {
 impl Overflow {
     /// Takes a node apart. `at` is where the new item goes among its entries, `suffix` its key behind the
     /// prefix.
-    pub(crate) fn take<W: Words + ?Sized, const B: usize>(
+    pub(crate) fn take<const B: usize>(
         &mut self,
-        view: &View<'_, W, B>,
+        page: &Page<B>,
         header: &Header,
         at: usize,
         suffix: &[u8],
         value: Value,
     ) {
-        self.take_frame(view, header);
+        self.take_frame(page, header);
         self.at = at;
         self.trend = Some(hint::trend(header.hint, at, header.count));
         for i in 0..=header.count {
@@ -86,33 +86,37 @@ impl Overflow {
                 self.items.push((self.suffixes.len(), value));
             }
             if i < header.count {
-                self.take_item(view, header, i);
+                self.take_item(page, header, i);
             }
         }
     }
 
     /// Takes a node apart as it is: nothing new comes.
-    pub(crate) fn take_all<W: Words + ?Sized, const B: usize>(
-        &mut self,
-        view: &View<'_, W, B>,
-        header: &Header,
-    ) {
-        self.take_frame(view, header);
+    pub(crate) fn take_all<const B: usize>(&mut self, page: &Page<B>, header: &Header) {
+        self.take_frame(page, header);
         (self.at, self.trend) = (usize::MAX, None);
-        (0..header.count).for_each(|i| self.take_item(view, header, i));
+        (0..header.count).for_each(|i| self.take_item(page, header, i));
     }
 
-    fn take_item<W: Words + ?Sized, const B: usize>(
-        &mut self,
-        view: &View<'_, W, B>,
-        header: &Header,
-        i: usize,
-    ) {
-        view.append_suffix(header, i, &view.cell(header, i), &mut self.suffixes);
-        self.items.push((self.suffixes.len(), value_of(view, header, i)));
+    fn take_item<const B: usize>(&mut self, page: &Page<B>, header: &Header, i: usize) {
+        let view = page.view();
+        let (cell, begin) = (view.cell(header, i), self.suffixes.len());
+        // Of a damaged node, a suffix may be said to be longer than the node.
+        let behind_head = page.bytes().get(cell.rest..).unwrap_or_default();
+        let rest_len = cell.suffix_len.min(key_max(B)).saturating_sub(HEAD_BYTES).min(behind_head.len());
+        self.suffixes.extend_from_slice(&view.head(header.heads(), i).to_be_bytes());
+        self.suffixes.extend_from_slice(&behind_head[..rest_len]);
+        self.suffixes.truncate(begin + cell.suffix_len);
+        let value = if header.is_inner() {
+            Value::Child(view.child(header, i))
+        } else {
+            Value::Leaf(view.leaf_entry(&cell))
+        };
+        self.items.push((self.suffixes.len(), value));
     }
 
-    fn take_frame<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, header: &Header) {
+    fn take_frame<const B: usize>(&mut self, page: &Page<B>, header: &Header) {
+        let view = page.view();
         self.low.resize(header.low_len.min(B), 0);
         view.low(header, &mut self.low);
         let mut high = self.high.take().unwrap_or_default();
