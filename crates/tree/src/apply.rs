@@ -288,22 +288,15 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
         patch::mark::<W, B>(words, base, *state, Some(csn));
         return Ok(());
     }
-    let (mut page, dirty) = match change {
-        Change::Fill { image, .. } => (page_of::<B>(node, image)?, Ok(Dirty::all::<B>())),
+    // Edited where it is: it is large enough that moving it costs something.
+    let mut page = Page::<B>::zeroed();
+    let dirty = match change {
+        Change::Fill { image, .. } => fill_page(&mut page, node, image)?,
         _ => {
-            let mut page = Page::<B>::load(words, base);
-            let dirty = match *change {
-                Change::Put { key, ref entry, .. } => page.put(key, entry),
-                Change::Remove { key, .. } => page.remove(key, csn),
-                Change::Link { separator, child, .. } => page.link(separator, child),
-                Change::Truncate { high, right, .. } => page.truncate(high, right),
-                Change::Mark { state, .. } => Ok(page.mark(state)),
-                Change::Fill { .. } => Ok(Dirty::NONE),
-            };
-            (page, dirty)
+            page.load_over(words, base);
+            edit_page(&mut page, change, csn).map_err(|error| ReplayError::Edit { node, error })?
         }
     };
-    let dirty = dirty.map_err(|error| ReplayError::Edit { node, error })?;
     let in_use = match change {
         Change::Fill { .. } => true,
         Change::Mark { state, .. } => state.is_built(),
@@ -317,12 +310,29 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
     Ok(())
 }
 
-fn page_of<const B: usize>(node: NodeIndex, image: &Image<'_>) -> Result<Page<B>, ReplayError> {
+/// Makes a change that is no fill to a node's copy.
+#[inline]
+fn edit_page<const B: usize>(page: &mut Page<B>, change: &Change<'_>, csn: Csn) -> Result<Dirty, EditError> {
+    match *change {
+        Change::Put { key, ref entry, .. } => page.put(key, entry),
+        Change::Remove { key, .. } => page.remove(key, csn),
+        Change::Link { separator, child, .. } => page.link(separator, child),
+        Change::Truncate { high, right, .. } => page.truncate(high, right),
+        Change::Mark { state, .. } => Ok(page.mark(state)),
+        Change::Fill { .. } => Ok(Dirty::NONE),
+    }
+}
+
+/// Fills a page of zeros with an image.
+fn fill_page<const B: usize>(
+    page: &mut Page<B>,
+    node: NodeIndex,
+    image: &Image<'_>,
+) -> Result<Dirty, ReplayError> {
     if image.len() != Page::<B>::WORDS {
         let error = NodeImageError::Size(image.len() * WORD_BYTES);
         return Err(ReplayError::Image { node, error });
     }
-    let mut page = Page::<B>::zeroed();
     image.for_each(|i, word| page.set_word(i, word));
-    Ok(page)
+    Ok(Dirty::all::<B>())
 }

@@ -21,6 +21,8 @@
 //!
 //! Keys, separators and fences go to the record's end. The free middle of an image is zero and not stored.
 
+use std::ops::Range;
+
 use cell_terms::{ExtentOffset, Pointer};
 
 use crate::geometry::NodeIndex;
@@ -157,11 +159,19 @@ impl<'a> Image<'a> {
         let heap_low = low_usize(words[KIND / WORD_BYTES] >> 48);
         let back = (heap_low / WORD_BYTES).min(words.len());
         let front = words[..back].iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-        Image {
-            words: words.len(),
-            front: Source::Words(&words[..front]),
-            back: Source::Words(&words[back..]),
-        }
+        Image::around(words, front..back)
+    }
+
+    /// As [`Image::new`], whose free middle is known.
+    #[inline]
+    pub(crate) fn around(words: &'a [u64], middle: Range<usize>) -> Image<'a> {
+        let (front, back) = (Source::Words(&words[..middle.start]), Source::Words(&words[middle.end..]));
+        Image { words: words.len(), front, back }
+    }
+
+    /// The words that are zero and not stored.
+    pub(crate) fn middle(&self) -> Range<usize> {
+        self.front.len()..self.words - self.back.len()
     }
 
     /// Whether the tree node is in use then, and whether readers may see it.

@@ -23,8 +23,14 @@ impl<const B: usize> Page<B> {
     #[inline]
     pub(crate) fn load<W: Words + ?Sized>(words: &W, base: usize) -> Page<B> {
         let mut page = Page::zeroed();
-        words.copy(base, page.bytes.as_chunks_mut().0);
+        page.load_over(words, base);
         page
+    }
+
+    /// As [`Page::load`], over what the page has.
+    #[inline]
+    pub(crate) fn load_over<W: Words + ?Sized>(&mut self, words: &W, base: usize) {
+        words.copy(base, self.bytes.as_chunks_mut().0);
     }
 
     /// Copies a node in address order, as a network card would, front version first and back version last.

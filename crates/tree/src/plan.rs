@@ -55,7 +55,7 @@ enum Planned {
     Remove { node: NodeIndex },
     Link { node: NodeIndex, separator: Span, child: NodeIndex },
     Truncate { node: NodeIndex, high: Span, right: Pointer },
-    Fill { node: NodeIndex, image: Span },
+    Fill { node: NodeIndex, image: Span, middle: Span },
 }
 
 /// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the
@@ -144,8 +144,9 @@ impl Plan {
             Planned::Truncate { node, high, right } => {
                 Change::Truncate { node, high: &self.separators[high.from..high.to], right }
             }
-            Planned::Fill { node, image } => {
-                Change::Fill { node, image: Image::new(&self.images[image.from..image.to]) }
+            Planned::Fill { node, image, middle } => {
+                let words = &self.images[image.from..image.to];
+                Change::Fill { node, image: Image::around(words, middle.from..middle.to) }
             }
         }
     }
@@ -197,7 +198,10 @@ impl Plan {
     fn fill<const B: usize>(&mut self, node: NodeIndex, image: &Page<B>) {
         let from = self.images.len();
         self.images.extend(image.words());
-        self.changes.push(Planned::Fill { node, image: Span { from, to: self.images.len() } });
+        let middle = Image::new(&self.images[from..]).middle();
+        let (image, middle) =
+            (Span { from, to: self.images.len() }, Span { from: middle.start, to: middle.end });
+        self.changes.push(Planned::Fill { node, image, middle });
     }
 
     fn separator(&mut self, separator: &[u8]) -> Span {
