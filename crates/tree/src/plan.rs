@@ -348,12 +348,15 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
     plan: &mut Plan,
 ) -> Result<(), PlanError> {
     let approach = plan.approach.take().filter(|approach| plan.key == key && approach.slot == meganode.slot);
-    plan.begin(key);
-    meganode.check_key(key)?;
     let probe = Probe::new(key);
     let (cursor, mut path) = match approach {
+        // Begun with this key, which was checked.
         Some(Approach { cursor, path, .. }) => (cursor, path),
-        None => (meganode.root::<B>()?, [NodeIndex::ROOT; LEVELS_MAX]),
+        None => {
+            plan.begin(key);
+            meganode.check_key(key)?;
+            (meganode.root::<B>()?, [NodeIndex::ROOT; LEVELS_MAX])
+        }
     };
     let searched = meganode.descend_from::<B, _>(
         cursor,
