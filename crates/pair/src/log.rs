@@ -242,18 +242,24 @@ impl CommitLog {
         self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())
     }
 
+    /// Whether records are kept. If not, they are only counted, and need not be made.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Appends a record of the node region; its CSN.
     pub(crate) fn append_node(&mut self, record: &NodeRecord<'_>) -> Csn {
         match &mut self.log {
             Some(log) => log.append(RegionKind::Node, |_, out| record.encode(out)).csn,
-            None => self.count(),
+            None => self.count(1),
         }
     }
 
     /// Appends the record of an extent.
     pub(crate) fn append_extent(&mut self, offset: ExtentOffset, bytes: &[u8]) {
         let Some(log) = &mut self.log else {
-            self.count();
+            self.count(1);
             return;
         };
         log.append_sized(RegionKind::Extent, record_bytes_max(bytes.len()), |_, payload| {
@@ -263,8 +269,9 @@ impl CommitLog {
         });
     }
 
-    fn count(&mut self) -> Csn {
-        self.csn_unlogged = self.csn_unlogged.next();
+    /// Counts so many records that are not kept; the CSN of the last.
+    pub(crate) fn count(&mut self, records: u64) -> Csn {
+        self.csn_unlogged = Csn(self.csn_unlogged.0 + records);
         self.csn_unlogged
     }
 

@@ -124,9 +124,13 @@ impl<O: MemoryObserver> Pair<O> {
         let Pair { plan, log, meganodes, memory, .. } = self;
         let first = log.appended().next();
         let last_index = plan.len() - 1;
-        for (index, change) in plan.changes().enumerate() {
-            let completion = completion.filter(|_| index == last_index).copied();
-            log.append_node(&NodeRecord::Tree { slot, completion, change });
+        if log.is_kept() {
+            for (index, change) in plan.changes().enumerate() {
+                let completion = completion.filter(|_| index == last_index).copied();
+                log.append_node(&NodeRecord::Tree { slot, completion, change });
+            }
+        } else {
+            log.count(plan.len() as u64);
         }
         // Before any of the changes: who comes to a new node must know that the slot goes so far.
         meganodes.announce(slot);
