@@ -27,6 +27,8 @@ pub(super) struct Class(u8);
 
 /// Slot sizes by class.
 const SLOT_BYTES: [u32; CLASSES] = slot_sizes();
+/// Slots of a slab by class: each allocation asks, and a division takes a dozen cycles.
+const SLOTS: [u32; CLASSES] = slots();
 /// Classes by length in granules, rounded up.
 const BY_GRANULES: [u8; (SLAB_EXTENT_BYTES_MAX / GRANULE_BYTES) as usize + 1] = classes_by_granules();
 
@@ -48,6 +50,16 @@ const fn slot_sizes() -> [u32; CLASSES] {
         class += 1;
     }
     sizes
+}
+
+const fn slots() -> [u32; CLASSES] {
+    let mut slots = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        slots[class] = SLAB_BYTES / SLOT_BYTES[class];
+        class += 1;
+    }
+    slots
 }
 
 const fn classes_by_granules() -> [u8; (SLAB_EXTENT_BYTES_MAX / GRANULE_BYTES) as usize + 1] {
@@ -89,7 +101,7 @@ impl Class {
     /// Slots of a slab.
     #[inline]
     pub(super) fn slots(self) -> u32 {
-        SLAB_BYTES / self.slot_bytes()
+        SLOTS[self.index()]
     }
 
     /// Words of a slab's bitmap.
