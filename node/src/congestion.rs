@@ -3,10 +3,11 @@
 //! that one turn of the worker's loop makes. The fabric reads nothing more from a client whose output is
 //! full, so what waits for one is some 2 MiB of replies and what came in one poll. Nobody else waits for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use cell_fabric::{ConnectionId, SendError};
 use cell_protocol::MESSAGE_BYTES_MAX;
+use cell_terms::IdMap;
 
 use crate::limits::IN_FLIGHT_MAX;
 
@@ -27,7 +28,7 @@ const MESSAGE_BYTES: usize = 64;
 pub(crate) struct Congestion {
     /// Bytes that may wait for all clients.
     bytes_max: usize,
-    waiting: HashMap<ConnectionId, Waiting>,
+    waiting: IdMap<ConnectionId, Waiting>,
     /// Clients with requests, in the order of their turns.
     turns: VecDeque<ConnectionId>,
     bytes: usize,
@@ -48,7 +49,7 @@ fn cost(message: &[u8]) -> usize {
 impl Congestion {
     /// With so many bytes at most that wait for all clients.
     pub(crate) fn new(bytes_max: usize) -> Congestion {
-        Congestion { bytes_max, waiting: HashMap::new(), turns: VecDeque::new(), bytes: 0 }
+        Congestion { bytes_max, waiting: IdMap::default(), turns: VecDeque::new(), bytes: 0 }
     }
 
     fn connection_bytes_max(&self) -> usize {

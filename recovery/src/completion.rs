@@ -39,12 +39,11 @@
 //! results under the CSN of the record that brought them, because it is the target's watermark that a
 //! repeated answer waits for. What the target knows itself stays.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, OperationNumber, SessionId};
+use cell_terms::{Csn, IdMap, OperationNumber, SessionId};
 
 use crate::fields::{Fields, RecordError};
 use crate::record::{WriteCompletion, WriteOutcome};
@@ -102,29 +101,8 @@ pub struct CompletionTable {
     results: usize,
 }
 
-type Sessions = HashMap<SessionId, Arc<Session>, BuildHasherDefault<SessionHasher>>;
-
-/// Each write asks twice for its session. The coordinator gives ids out, so that nobody can choose some that
-/// fall together; one multiplication spreads them (Fibonacci hashing, Knuth 6.4).
-#[derive(Debug, Default)]
-struct SessionHasher(u64);
-
-impl Hasher for SessionHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        let mixed = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
+/// Each write asks twice for its session.
+type Sessions = IdMap<SessionId, Arc<Session>>;
 
 impl CompletionTable {
     /// Looks a write up and takes note of its client's floor. `short`: results take all the memory that they

@@ -5,6 +5,7 @@
 
 mod counter;
 mod id;
+mod id_map;
 pub mod mutant;
 mod number;
 mod pointer;
@@ -19,6 +20,7 @@ pub use counter::{Counter, CounterKind, CounterValue};
 pub use id::{
     ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionId, RegionKind, SessionId, SlotIndex,
 };
+pub use id_map::{IdHasher, IdMap};
 pub use number::{Csn, Durability, Epoch, Version, Watermark};
 pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
 pub use publication::{SharedWord, publish_watermarks, published_watermarks};

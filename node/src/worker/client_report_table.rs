@@ -1,11 +1,11 @@
 //! What clients report of their searches ([`cell_protocol::client_report`]): the latest of each connection,
 //! for people. A report counts for nothing else, and its connection is none the livelier for it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{ClientCounts, ClientReport};
+use cell_terms::IdMap;
 
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 
@@ -42,9 +42,9 @@ struct Row {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct ClientReports {
-    rows: HashMap<ConnectionId, Row>,
+    rows: IdMap<ConnectionId, Row>,
     /// Connections for which there is no room, and when each reported last.
-    unlisted: HashMap<ConnectionId, u64>,
+    unlisted: IdMap<ConnectionId, u64>,
     totals: ClientTotals,
 }
 

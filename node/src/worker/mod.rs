@@ -27,7 +27,7 @@ mod telling;
 mod waiting;
 mod write;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::{ConnectionId, PeerAddress};
@@ -35,7 +35,7 @@ use cell_pair::{Pair, PairError};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Incarnation, NodeId, SessionId};
+use cell_terms::{IdMap, Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
 use crate::access::{AccessRules, Credential, Grants};
@@ -137,7 +137,7 @@ pub struct Worker {
     figures: FiguresTeller,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
-    connections: HashMap<ConnectionId, Connection>,
+    connections: IdMap<ConnectionId, Connection>,
     sessions: SessionTable,
     streams: Streams,
     commands: Vec<Command>,
@@ -204,7 +204,7 @@ impl Worker {
             figures: FiguresTeller::default(),
             table: Arc::default(),
             cluster: Arc::default(),
-            connections: HashMap::new(),
+            connections: IdMap::default(),
             sessions: SessionTable::default(),
             streams: Streams::default(),
             commands: Vec::new(),

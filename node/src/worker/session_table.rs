@@ -1,11 +1,9 @@
 //! The sessions that are known here, and the messages that wait for what the coordinator says of one.
 
-use std::collections::HashMap;
-
 use cell_fabric::ConnectionId;
 use cell_protocol::{RequestHeader, RequestId};
-use cell_terms::SessionId;
 use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{IdMap, SessionId};
 
 use crate::pairs::waiting_bytes;
 
@@ -42,8 +40,8 @@ pub(super) struct AskingSession {
 /// is not known here is asked for there before it is refused.
 #[derive(Debug, Default)]
 pub(super) struct SessionTable {
-    pub(super) known: HashMap<SessionId, SessionUse>,
-    pub(super) asking: HashMap<SessionId, AskingSession>,
+    pub(super) known: IdMap<SessionId, SessionUse>,
+    pub(super) asking: IdMap<SessionId, AskingSession>,
     pub(super) asking_bytes: usize,
     /// The coordinator said that it is not open; while what waited for that is answered.
     pub(super) denied: Option<SessionId>,
