@@ -66,7 +66,8 @@ impl<'l> LeafItem<'l> {
 struct LeafWalk<'p, 'r, O> {
     pair: &'p Pair<O>,
     meganode: Meganode<'p, Region>,
-    range: &'r KeyRange<'r>,
+    /// What is left of the range behind the leaf.
+    range: KeyRange<'r>,
     leaf: &'r mut LeafSnapshot,
     /// Entries of the leaf that are in the range.
     inside: Range<usize>,
@@ -95,6 +96,7 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
             ask_for_next(&meganode, range, leaf);
         }
         let wanted = pair.ask(range, leaf, inside.clone(), expected, places);
+        let range = range.behind_first_leaf();
         Ok(LeafWalk { pair, meganode, range, leaf, inside, next, next_inside: 0..0, wanted, places })
     }
 
@@ -121,10 +123,10 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         if let Ok(true) = read {
             self.next_inside = self.range.inside(self.next);
             if self.wanted > self.next_inside.len() {
-                ask_for_next(&self.meganode, self.range, self.next);
+                ask_for_next(&self.meganode, &self.range, self.next);
             }
             let inside = self.next_inside.clone();
-            self.wanted = self.pair.ask(self.range, self.next, inside, self.wanted, self.places);
+            self.wanted = self.pair.ask(&self.range, self.next, inside, self.wanted, self.places);
         }
         Some(read)
     }
@@ -137,12 +139,12 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
             std::mem::swap(&mut self.inside, &mut self.next_inside);
             return Ok(more);
         }
-        if self.is_last() || !next_leaf(&self.meganode, self.range, self.leaf)? {
+        if self.is_last() || !next_leaf(&self.meganode, &self.range, self.leaf)? {
             return Ok(false);
         }
         self.inside = self.range.inside(self.leaf);
         let (inside, wanted) = (self.inside.clone(), self.wanted.max(1));
-        self.wanted = self.pair.ask(self.range, self.leaf, inside, wanted, self.places);
+        self.wanted = self.pair.ask(&self.range, self.leaf, inside, wanted, self.places);
         Ok(true)
     }
 }

@@ -105,6 +105,16 @@ impl<'a> KeyRange<'a> {
         from..to.max(from)
     }
 
+    /// What of the range is behind its first leaf: all that is on that side, so that the bound where the scan
+    /// has begun is not compared with each leaf's keys again.
+    #[must_use]
+    pub fn behind_first_leaf(self) -> KeyRange<'a> {
+        match self.direction {
+            ScanDirection::Forward => KeyRange { start: Bound::Unbounded, ..self },
+            ScanDirection::Backward => KeyRange { end: Bound::Unbounded, ..self },
+        }
+    }
+
     /// The fence behind which the scan goes on after a leaf: at it and above, or below it when backward.
     /// `None` if nothing of the range can be behind the leaf.
     #[must_use]
@@ -159,6 +169,21 @@ mod tests {
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).filter(is_inside).collect();
                 let found: Vec<&[u8]> = range.inside(&leaf).map(|at| leaf.key(at)).collect();
                 assert_eq!(found, wanted, "{range:?} of {keys:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn leaf_behind_the_first_has_what_it_has_without_the_bound_where_the_scan_began() {
+        let leaf = leaf(&["b", "c", "d"]);
+        let below: [Bound<&[u8]>; 3] = [Bound::Unbounded, Bound::Included(b"a"), Bound::Excluded(b"a")];
+        let above: [Bound<&[u8]>; 3] = [Bound::Unbounded, Bound::Included(b"f"), Bound::Excluded(b"e")];
+        let within: [Bound<&[u8]>; 3] = [Bound::Unbounded, Bound::Included(b"c"), Bound::Excluded(b"c")];
+        for (number, within) in (0..3).flat_map(|number| within.map(|within| (number, within))) {
+            let forward = KeyRange { start: below[number], end: within, direction: ScanDirection::Forward };
+            let backward = KeyRange { start: within, end: above[number], direction: ScanDirection::Backward };
+            for range in [forward, backward] {
+                assert_eq!(range.behind_first_leaf().inside(&leaf), range.inside(&leaf), "{range:?}");
             }
         }
     }
