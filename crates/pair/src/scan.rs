@@ -1,19 +1,18 @@
 //! Ranges of the tree, leaf by leaf, each leaf as of one moment; extents and the next leaf are asked for
 //! ahead.
 
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 
-use cell_memory::Region;
-use cell_memory::extent::{self, ExtentShape};
+use cell_memory::{Region, extent};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, ExtentOffset, SlotIndex};
+use cell_terms::{Csn, SlotIndex};
 use cell_tree::{KeyRange, LeafEntry, LeafSnapshot, Meganode, ReadError, ScanDirection};
 
 use crate::error::PairError;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
-use crate::scan_buffers::ScanBuffers;
+use crate::scan_buffers::{RangedLeaf, ScanBuffers};
 
 /// How a scan of a meganode ended.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +29,12 @@ pub struct LeafItem<'l> {
     leaf: &'l LeafSnapshot,
     at: usize,
     entry: LeafEntry,
-    key_len: usize,
 }
 
 impl<'l> LeafItem<'l> {
     #[inline]
-    fn new(leaf: &'l LeafSnapshot, at: usize) -> LeafItem<'l> {
-        let (entry, key_len) = leaf.entry_and_key_len(at);
-        LeafItem { leaf, at, entry, key_len }
+    fn new(of: &'l RangedLeaf, at: usize) -> LeafItem<'l> {
+        LeafItem { leaf: &of.leaf, at, entry: of.entry(at) }
     }
 
     /// What the leaf says of the key's value.
@@ -51,7 +48,7 @@ impl<'l> LeafItem<'l> {
     #[must_use]
     #[inline]
     pub fn key_len(&self) -> usize {
-        self.key_len
+        self.leaf.key_len(self.at)
     }
 
     /// Appends the key to `out`.
@@ -68,16 +65,10 @@ struct LeafWalk<'p, 'r, O> {
     meganode: Meganode<'p, Region>,
     /// What is left of the range behind the leaf.
     range: KeyRange<'r>,
-    leaf: &'r mut LeafSnapshot,
-    /// Entries of the leaf that are in the range.
-    inside: Range<usize>,
-    next: &'r mut LeafSnapshot,
-    /// Likewise, of the next leaf once it was read ahead.
-    next_inside: Range<usize>,
+    now: &'r mut RangedLeaf,
+    next: &'r mut RangedLeaf,
     /// Entries that are wanted and whose extents were not asked for yet, about.
     wanted: usize,
-    /// Of the extents that are being asked for.
-    places: &'r mut Vec<(ExtentOffset, ExtentShape)>,
 }
 
 impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
@@ -89,22 +80,21 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         buffers: &'r mut ScanBuffers,
     ) -> Result<Self, PairError> {
         let meganode = pair.meganode(slot);
-        let ScanBuffers { leaf, next, places } = buffers;
-        first_leaf(&meganode, range, leaf)?;
-        let inside = range.inside(leaf);
-        if expected > inside.len() {
-            ask_for_next(&meganode, range, leaf);
+        let ScanBuffers { now, next } = buffers;
+        first_leaf(&meganode, range, &mut now.leaf)?;
+        now.find_inside(range);
+        if expected > now.inside.len() {
+            ask_for_next(&meganode, range, &mut now.leaf);
         }
-        let wanted = pair.ask(range, leaf, inside.clone(), expected, places);
-        let range = range.behind_first_leaf();
-        Ok(LeafWalk { pair, meganode, range, leaf, inside, next, next_inside: 0..0, wanted, places })
+        let wanted = pair.ask(range.direction, &now.entries, expected);
+        Ok(LeafWalk { pair, meganode, range: range.behind_first_leaf(), now, next, wanted })
     }
 
     /// Whether the range ends within the leaf.
     fn is_last(&self) -> bool {
         match self.range.direction {
-            ScanDirection::Forward => self.inside.end < self.leaf.len(),
-            ScanDirection::Backward => self.inside.start > 0,
+            ScanDirection::Forward => self.now.inside.end < self.now.leaf.len(),
+            ScanDirection::Backward => self.now.inside.start > 0,
         }
     }
 
@@ -113,20 +103,20 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         if self.is_last() || self.wanted == 0 {
             return None;
         }
-        if self.range.next_fence(self.leaf).is_none() {
+        let (now, next) = (&*self.now, &mut *self.next);
+        if self.range.next_fence(&now.leaf).is_none() {
             return Some(Ok(false));
         }
         let read = match self.range.direction {
-            ScanDirection::Forward => self.meganode.leaf_ahead(self.leaf, self.next),
-            ScanDirection::Backward => self.meganode.leaf_behind(self.leaf, self.next),
+            ScanDirection::Forward => self.meganode.leaf_ahead(&now.leaf, &mut next.leaf),
+            ScanDirection::Backward => self.meganode.leaf_behind(&now.leaf, &mut next.leaf),
         };
         if let Ok(true) = read {
-            self.next_inside = self.range.inside(self.next);
-            if self.wanted > self.next_inside.len() {
-                ask_for_next(&self.meganode, &self.range, self.next);
+            next.find_inside(&self.range);
+            if self.wanted > next.inside.len() {
+                ask_for_next(&self.meganode, &self.range, &mut next.leaf);
             }
-            let inside = self.next_inside.clone();
-            self.wanted = self.pair.ask(&self.range, self.next, inside, self.wanted, self.places);
+            self.wanted = self.pair.ask(self.range.direction, &next.entries, self.wanted);
         }
         Some(read)
     }
@@ -135,16 +125,14 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
     fn go_on(&mut self, ahead: Option<Result<bool, ReadError>>) -> Result<bool, PairError> {
         if let Some(read) = ahead {
             let more = read?;
-            std::mem::swap(&mut self.leaf, &mut self.next);
-            std::mem::swap(&mut self.inside, &mut self.next_inside);
+            std::mem::swap(&mut self.now, &mut self.next);
             return Ok(more);
         }
-        if self.is_last() || !next_leaf(&self.meganode, &self.range, self.leaf)? {
+        if self.is_last() || !next_leaf(&self.meganode, &self.range, &mut self.now.leaf)? {
             return Ok(false);
         }
-        self.inside = self.range.inside(self.leaf);
-        let (inside, wanted) = (self.inside.clone(), self.wanted.max(1));
-        self.wanted = self.pair.ask(&self.range, self.leaf, inside, wanted, self.places);
+        self.now.find_inside(&self.range);
+        self.wanted = self.pair.ask(self.range.direction, &self.now.entries, self.wanted.max(1));
         Ok(true)
     }
 }
@@ -187,15 +175,15 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.count_reads(slot, 1);
         loop {
             if !planted(Mutant::ScanRemovalNotHeld) {
-                depends_on = depends_on.max(walk.leaf.csn_removed());
+                depends_on = depends_on.max(walk.now.leaf.csn_removed());
             }
             let ahead = walk.read_ahead();
-            let mut inside = walk.inside.clone();
+            let mut inside = walk.now.inside.clone();
             while let Some(at) = match range.direction {
                 ScanDirection::Forward => inside.next(),
                 ScanDirection::Backward => inside.next_back(),
             } {
-                match each(LeafItem::new(walk.leaf, at))? {
+                match each(LeafItem::new(walk.now, at))? {
                     Some(_) if planted(Mutant::ScanHitNotHeld) => {}
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
@@ -207,25 +195,16 @@ impl<O: MemoryObserver> Pair<O> {
         }
     }
 
-    /// Asks for the extents of a leaf's entries as far as they are wanted; returns how many more are.
-    fn ask(
-        &self,
-        range: &KeyRange<'_>,
-        leaf: &LeafSnapshot,
-        inside: Range<usize>,
-        wanted: usize,
-        places: &mut Vec<(ExtentOffset, ExtentShape)>,
-    ) -> usize {
-        let taken = inside.len().min(wanted);
-        let skipped = match range.direction {
-            ScanDirection::Forward => 0,
-            ScanDirection::Backward => inside.len() - taken,
+    /// Asks for the extents of a leaf's entries in a range as far as they are wanted; returns how many more
+    /// are.
+    fn ask(&self, direction: ScanDirection, entries: &[LeafEntry], wanted: usize) -> usize {
+        let taken = entries.len().min(wanted);
+        let entries = match direction {
+            ScanDirection::Forward => &entries[..taken],
+            ScanDirection::Backward => &entries[entries.len() - taken..],
         };
-        let place = |entry: LeafEntry| Some((entry.offset, shape_of(&entry)?));
-        let entries = inside.skip(skipped).take(taken).map(|i| leaf.entry(i));
-        places.clear();
-        places.extend(entries.filter_map(place)); // each leaf's entries are decoded once
-        extent::prefetch_all(self.memory.extent(), places.iter().copied());
+        let place = |entry: &LeafEntry| Some((entry.offset, shape_of(entry)?));
+        extent::prefetch_all(self.memory.extent(), entries.iter().filter_map(place));
         wanted - taken
     }
 }

@@ -171,16 +171,15 @@ impl LeafSnapshot {
         sized!(self.now, B => self.now.entry::<B>(self.now.from + i))
     }
 
-    /// Entry `i` and the length of its key, by one look at its slot.
+    /// Appends entries to `out`, in their order.
     ///
     /// # Panics
-    /// If there is no such entry.
-    #[must_use]
-    #[inline]
-    pub fn entry_and_key_len(&self, i: usize) -> (LeafEntry, usize) {
-        self.check(i);
-        let i = self.now.from + i;
-        sized!(self.now, B => (self.now.entry::<B>(i), self.now.key_len::<B>(i)))
+    /// If there are not so many.
+    pub fn append_leaf_entries(&self, places: Range<usize>, out: &mut Vec<LeafEntry>) {
+        let Some(last) = places.clone().next_back() else { return };
+        self.check(last);
+        let places = self.now.from + places.start..self.now.from + places.end;
+        sized!(self.now, B => out.extend(places.map(|i| self.now.entry::<B>(i))));
     }
 
     /// Appends the keys of the entries at `places` to `out` and hands each entry over, with where its key
