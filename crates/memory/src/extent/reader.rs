@@ -62,7 +62,7 @@ impl ExtentReader {
         out: &mut Vec<u8>,
     ) -> Result<ExtentHeader, ExtentError> {
         let begin = place(region, offset, shape)?;
-        if shape.header_bytes() == HEADER_BYTES_MIN {
+        if shape.is_plain() {
             let (len, bytes) = (out.len(), index(shape.extent_bytes().into()));
             if let Some((first, found)) = region.append_summed(begin, bytes, HEADER_WIDTH, out) {
                 let [shape_and_epoch, csn] = first;
@@ -163,7 +163,9 @@ pub fn read_header(
 #[inline]
 fn place(region: &Region, offset: ExtentOffset, shape: ExtentShape) -> Result<u64, ExtentError> {
     let begin = byte_offset(offset);
-    if begin + u64::from(shape.stored_bytes()) > region.spec().bytes {
+    // By the length that loads are checked by, which is at hand.
+    let words = index((begin + u64::from(shape.stored_bytes())) / 8);
+    if words > region.len() {
         return Err(ExtentError::OutOfRange { offset, bytes: shape.extent_bytes() });
     }
     Ok(begin)

@@ -23,6 +23,8 @@ const EXPIRY: u32 = MOVED << 1;
 const RESERVED: u32 = !(LENGTH_MASK | MOVED | EXPIRY);
 
 const _: () = assert!(VALUE_BYTES_MAX <= LENGTH_MASK);
+// What is not above the longest value has no flag.
+const _: () = assert!(VALUE_BYTES_MAX < MOVED && VALUE_BYTES_MAX < EXPIRY && LENGTH_MASK & RESERVED == 0);
 const _: () = assert!(
     HEADER_BYTES_MIN.is_multiple_of(8) && MOVED_BYTES.is_multiple_of(8) && EXPIRY_BYTES.is_multiple_of(8)
 );
@@ -47,6 +49,9 @@ impl ExtentShape {
     /// From 32 bits; `None` for what [`ExtentShape::new`] does not make.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<ExtentShape> {
+        if ExtentShape(bits).is_plain() {
+            return Some(ExtentShape(bits));
+        }
         if bits & RESERVED != 0 || bits & LENGTH_MASK > VALUE_BYTES_MAX {
             None
         } else {
@@ -58,6 +63,14 @@ impl ExtentShape {
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
+    }
+
+    /// Whether it is a length alone, as nearly all are: one comparison says that no flag is set, and that a
+    /// value can have the length.
+    #[inline]
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        self.0 <= VALUE_BYTES_MAX
     }
 
     /// Length of the value.
@@ -81,6 +94,9 @@ impl ExtentShape {
     /// Where the value begins.
     #[must_use]
     pub const fn header_bytes(self) -> u32 {
+        if self.is_plain() {
+            return HEADER_BYTES_MIN;
+        }
         HEADER_BYTES_MIN
             + if self.moved() { MOVED_BYTES } else { 0 }
             + if self.expiry() { EXPIRY_BYTES } else { 0 }
