@@ -336,7 +336,7 @@ fn plan_fence_sized<W: Words + ?Sized, const B: usize>(
     let copy = planner.copy(leaf);
     plan.overflow.take_all(&copy, &copy.view().header());
     let boundary = plan.overflow.boundary_at::<B>(key).ok_or(PlanError::NoBoundary)?;
-    let split = planner.split_at(allocator, plan, leaf, &boundary)?;
+    let split = planner.split_at(allocator, plan, (leaf, &copy), &boundary)?;
     planner.link_upward(allocator, plan, split.unlinked)
 }
 
@@ -435,34 +435,34 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         let copy = self.copy(leaf);
         let suffix = &probe.bytes[header.prefix..];
         plan.overflow.take(&copy, &header, place.at, suffix, Value::Leaf(entry));
-        let split = self.split(allocator, plan, leaf)?;
+        let split = self.split(allocator, plan, (leaf, &copy))?;
         let node = split.halves[usize::from(split.half != Half::Left)];
         plan.changes.push(Planned::Put { node, entry, place: None });
         self.link_upward(allocator, plan, split.unlinked)
     }
 
-    /// Plans the split of the node that was taken apart.
+    /// Plans the split of the node that was taken apart, of which this is a copy.
     fn split(
         &self,
         allocator: &mut SlotAllocator,
         plan: &mut Plan,
-        node: NodeIndex,
+        (node, copy): (NodeIndex, &Page<B>),
     ) -> Result<Split, PlanError> {
         let boundary = plan.overflow.choose::<B>().ok_or(PlanError::Damaged(node))?;
-        self.split_at(allocator, plan, node, &boundary)
+        self.split_at(allocator, plan, (node, copy), &boundary)
     }
 
     fn split_at(
         &self,
         allocator: &mut SlotAllocator,
         plan: &mut Plan,
-        node: NodeIndex,
+        (node, copy): (NodeIndex, &Page<B>),
         boundary: &Boundary,
     ) -> Result<Split, PlanError> {
         let damaged = PlanError::Damaged(node);
         let half = plan.overflow.half_of_new(boundary);
         let level = plan.overflow.level();
-        let right_image = plan.overflow.right_image::<B>(boundary).ok_or(damaged)?;
+        let right_image = plan.overflow.right_image(boundary, copy).ok_or(damaged)?;
         if node == NodeIndex::ROOT {
             let halves = [plan.take(allocator, level)?, plan.take(allocator, level)?];
             let right = self.meganode.geometry.pointer(self.meganode.slot, halves[1]);
@@ -505,7 +505,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             }
             let copy = self.copy(parent);
             plan.overflow.take(&copy, &header, at, &key[header.prefix..], Value::Child(child));
-            let split = self.split(allocator, plan, parent)?;
+            let split = self.split(allocator, plan, (parent, &copy))?;
             if split.half != Half::InRightImage {
                 let node = split.halves[usize::from(split.half == Half::Right)];
                 plan.changes.push(Planned::Link { node, separator, child });

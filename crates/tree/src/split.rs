@@ -293,9 +293,21 @@ impl Overflow {
         self.image(&frame, 0..boundary.item, true)
     }
 
-    /// The right half's image. It holds the new item only if that is the first child: see [`Half`].
-    pub(crate) fn right_image<const B: usize>(&self, boundary: &Boundary) -> Option<Page<B>> {
+    /// The right half's image. It holds the new item only if that is the first child: see [`Half`]. `taken`
+    /// is the node that was taken apart: a leaf's entries stay as they are there if the prefix does.
+    pub(crate) fn right_image<const B: usize>(
+        &self,
+        boundary: &Boundary,
+        taken: &Page<B>,
+    ) -> Option<Page<B>> {
         let frame = self.frame(boundary.separator(), self.high(), self.right);
+        if !self.is_inner() && frame.prefix() == self.prefix {
+            let header = taken.view().header();
+            let first = boundary.item - usize::from(self.at < boundary.item);
+            let mut composer = Composer::begin(&frame, header.count - first)?;
+            composer.push_cells(taken, &header, first..header.count)?;
+            return Some(composer.finish());
+        }
         self.image(&frame, boundary.item..self.items.len(), self.half_of_new(boundary) != Half::InRightImage)
     }
 
