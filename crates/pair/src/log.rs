@@ -169,7 +169,8 @@ impl CommitLog {
         self.log.as_ref().map_or((0, 0), |log| (log.closed_bytes(), log.segment_bytes()))
     }
 
-    /// Whether there is a log at all.
+    /// Whether there is a log at all. If not, records are only counted, and need not be made.
+    #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.log.is_some()
     }
@@ -240,12 +241,6 @@ impl CommitLog {
     /// Whether nothing waits for the log.
     pub(crate) fn is_idle(&self) -> bool {
         self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())
-    }
-
-    /// Whether records are kept. If not, they are only counted, and need not be made.
-    #[inline]
-    pub(crate) fn is_kept(&self) -> bool {
-        self.log.is_some()
     }
 
     /// Appends a record of the node region; its CSN.
