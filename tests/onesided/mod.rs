@@ -1,6 +1,7 @@
 //! Clients that search a real server's memory themselves, beside writers, over each transport: every key
 //! linearizable, scans and multi-gets what the server says they are, and all of them what a model has.
 
+mod again;
 mod answers;
 mod bench;
 mod clients;
@@ -16,6 +17,8 @@ use cell_client::Transport;
 
 /// Operations of all clients that meet together, about a fifth of them one-sided reads.
 const OPERATIONS: u64 = 10_000;
+/// Of two nodes' pairs, which one of them may have.
+const SIZES: [&str; 3] = ["--node-region-bytes=64MiB", "--slot-bytes=4MiB", "--extent-region-bytes=128MiB"];
 
 #[test]
 fn clients_on_both_paths_over_tcp_are_linearizable() {
@@ -54,6 +57,16 @@ fn killed_server_is_reported_and_writes_go_on_when_it_is_back() {
     for transport in [Transport::Tcp, Transport::Shm] {
         failures::killed_server_is_reported_and_writes_go_on_when_it_is_back(transport, &[]);
     }
+}
+
+#[test]
+fn memory_of_nodes_that_have_all_begun_anew_is_searched_again() {
+    again::nodes_begin_anew(&[Transport::Tcp, Transport::Shm, Transport::Auto], &SIZES, 400);
+}
+
+#[test]
+fn memory_is_searched_again_once_the_roots_pair_has_moved() {
+    again::root_moves(&[Transport::Tcp, Transport::Shm], &SIZES);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cell_tests::server::Server;
 use cell_tests::wait::PATIENCE;
 use rustix::process::Signal;
 
-use crate::onesided::{answers, bench, failures, meeting, model, torn};
+use crate::onesided::{again, answers, bench, failures, meeting, model, torn};
 
 #[test]
 fn clients_on_both_paths_over_rdma_are_linearizable() {
@@ -59,6 +59,13 @@ fn torn_reads_over_rdma_are_caught() {
 fn killed_server_is_reported_over_rdma_and_writes_go_on_when_it_is_back() {
     if is_there() {
         failures::killed_server_is_reported_and_writes_go_on_when_it_is_back(Transport::Verbs, &SMALL);
+    }
+}
+
+#[test]
+fn memory_of_nodes_that_have_all_begun_anew_is_searched_again_over_rdma() {
+    if is_there() {
+        again::nodes_begin_anew(&[Transport::Verbs], &SMALL, 60);
     }
 }
 

@@ -229,6 +229,11 @@ impl ClientCore {
         self.links.is_any_up()
     }
 
+    /// Whether the last attempt of a connection came to one, and to no welcome there.
+    pub(crate) fn was_turned_away(&self, link: LinkId) -> bool {
+        self.links[link].connection.was_turned_away
+    }
+
     /// Why the last attempt of anything failed; for the shell's report of a failed start.
     #[must_use]
     pub fn last_attempt_error(&self) -> Option<AttemptError> {

@@ -79,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) server: Option<ServerInfo>,
     /// Attempts since the last welcome.
     failed_count: u32,
+    /// The last attempt came to a connection, and to no welcome.
+    pub(crate) was_turned_away: bool,
     /// Since when an answer is due without a sign of life.
     waiting_since_ns: u64,
     /// When it was asked for a sign of life, if nothing was received since.
@@ -95,6 +97,7 @@ impl Connection {
             blocked: false,
             server: None,
             failed_count: 0,
+            was_turned_away: false,
             waiting_since_ns: 0,
             probed_ns: None,
             backoff: options.backoff(),
@@ -165,6 +168,7 @@ impl Connection {
     /// The connection is gone; the next waits, longer each time.
     pub(crate) fn lost(&mut self, now_ns: u64, random: &mut Random) {
         self.failed_count = self.failed_count.saturating_add(1);
+        self.was_turned_away = matches!(self.phase, ConnectionPhase::Greeting { .. });
         let wait_ns = self.backoff.wait_ns(self.failed_count, random);
         self.phase = ConnectionPhase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
         self.blocked = false;

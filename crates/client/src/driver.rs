@@ -31,11 +31,10 @@ struct LinkState {
     /// Where it leads or led.
     address: Option<Address>,
     greeting: Greeting,
-    /// The address of the region table that it leads to: shared memory is looked for behind it.
-    learnt: Option<Address>,
-    /// The present attempt is over shared memory that was met behind it, and has not come to anything yet.
-    tries_shared_memory: bool,
-    /// Its shared memory could not be had.
+    /// The present attempt is over shared memory that was met behind this address, and has not come to
+    /// anything yet.
+    behind: Option<Address>,
+    /// The present attempt is to go over TCP, whatever is met there.
     lacks_shared_memory: bool,
 }
 
@@ -94,7 +93,7 @@ impl<E: OneSided> Driver<E> {
         Driver { servers: if is_any_named { servers } else { Vec::new() }, ..self }
     }
 
-    /// What to talk over where an address was learnt.
+    /// What to talk over. Shared memory is looked for behind each address over TCP.
     #[must_use]
     pub fn over(self, transport: Transport) -> Driver<E> {
         Driver { transport, ..self }
@@ -289,14 +288,14 @@ impl<E: OneSided> Driver<E> {
             let at = links.iter().position(|state| state.connection == Some(connection))?;
             Some(LinkId(u16::try_from(at).ok()?))
         };
-        let mut shared_memory_found = Vec::new();
+        let (mut shared_memory_found, mut shared_memory_lost) = (Vec::new(), Vec::new());
         let count = endpoint.poll(&mut |event| match event {
             Event::Connected { connection, greeting: said } => {
                 let Some(link) = of(links, connection) else { return };
                 let state = &mut links[link.index()];
                 state.greeting.clone_from(said);
-                state.tries_shared_memory = false;
-                let address = state.address.filter(|_| state.learnt.is_some() && !state.lacks_shared_memory);
+                state.behind = None;
+                let address = state.address.filter(|_| !state.lacks_shared_memory);
                 match address.and_then(|address| transport::shared_memory(*transport, said, address)) {
                     Some(shared) => shared_memory_found.push((link, shared)),
                     None => core.connected(link),
@@ -321,7 +320,9 @@ impl<E: OneSided> Driver<E> {
                 if let Some(link) = of(links, connection) {
                     let state = &mut links[link.index()];
                     state.connection = None;
-                    state.lacks_shared_memory |= std::mem::take(&mut state.tries_shared_memory);
+                    if let Some(address) = state.behind.take() {
+                        return shared_memory_lost.push((link, address));
+                    }
                     *failed_count += 1;
                     core.closed(link, now_ns, AttemptError::Closed(reason));
                 }
@@ -329,12 +330,10 @@ impl<E: OneSided> Driver<E> {
             _ => {}
         });
         for (link, shared) in shared_memory_found {
-            let state = &mut self.links[link.index()];
-            state.tries_shared_memory = true;
-            if let Some(connection) = state.connection.take() {
-                self.endpoint.close(connection);
-            }
-            self.begin(now_ns, link, shared);
+            self.begin_over_shared_memory(now_ns, link, shared);
+        }
+        for (link, address) in shared_memory_lost {
+            self.begin_without_shared_memory(now_ns, link, address);
         }
         count
     }
@@ -352,7 +351,11 @@ impl<E: OneSided> Driver<E> {
                     if self.servers.is_empty() {
                         self.name_by_itself(address); // no server was given by a name
                     }
-                    self.link_state(link).learnt = None;
+                    // Who was turned away over shared memory is taken over TCP, if there is room.
+                    let was_turned_away = self.core.was_turned_away(link);
+                    let state = self.link_state(link);
+                    let was_shared = matches!(state.address, Some(Address::Shm(_)));
+                    (state.behind, state.lacks_shared_memory) = (None, was_shared && was_turned_away);
                     self.begin(now_ns, link, address);
                 }
                 ClientCommand::Connect { link, address: Some(text), attempt } => {
@@ -363,14 +366,9 @@ impl<E: OneSided> Driver<E> {
                     }
                     let address = address.map(|address| self.transport.to_reach(address));
                     let state = self.link_state(link);
-                    state.tries_shared_memory = false;
+                    (state.behind, state.lacks_shared_memory) = (None, false);
                     match address {
-                        Ok(address) => {
-                            // A link may lead elsewhere now.
-                            state.lacks_shared_memory &= state.learnt == Some(address);
-                            state.learnt = Some(address);
-                            self.begin(now_ns, link, address);
-                        }
+                        Ok(address) => self.begin(now_ns, link, address),
                         Err(error) => self.not_started(now_ns, link, error),
                     }
                 }
@@ -483,9 +481,28 @@ impl<E: OneSided> Driver<E> {
         }
     }
 
-    fn not_started(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
+    /// Shared memory was met behind the address that a connection leads to, unless that has been lost since.
+    fn begin_over_shared_memory(&mut self, now_ns: u64, link: LinkId, shared: Address) {
         let state = self.link_state(link);
-        state.lacks_shared_memory |= std::mem::take(&mut state.tries_shared_memory);
+        if let Some(connection) = state.connection.take() {
+            state.behind = state.address;
+            self.endpoint.close(connection);
+            self.begin(now_ns, link, shared);
+        }
+    }
+
+    /// Shared memory that was met behind an address cannot be had: the attempt goes on over TCP. The next one
+    /// looks for it again, for the node may be another one by then.
+    fn begin_without_shared_memory(&mut self, now_ns: u64, link: LinkId, address: Address) {
+        tracing::debug!(link = link.0, %address, "no shared memory");
+        self.link_state(link).lacks_shared_memory = true;
+        self.begin(now_ns, link, address);
+    }
+
+    fn not_started(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
+        if let Some(address) = self.link_state(link).behind.take() {
+            return self.begin_without_shared_memory(now_ns, link, address);
+        }
         self.failed_count += 1;
         self.fabric_error = Some(error);
         self.core.closed(link, now_ns, AttemptError::NotStarted);

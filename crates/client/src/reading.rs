@@ -209,11 +209,13 @@ impl ClientCore {
     /// Asks for registrations and for trust, where the one-sided path wants them.
     pub(crate) fn ask_for_reader(&mut self, now_ns: u64) {
         let Some(reader) = &mut self.reader else { return };
+        let mut is_any_asked = false;
         for (id, link) in self.links.iter_mut() {
             if !link.connection.is_up() {
                 continue;
             }
             if reader.wants_regions(id, now_ns) {
+                is_any_asked = true;
                 reader.on_regions_asked(id, now_ns);
                 link.control.push_back(Control::Regions);
             }
@@ -222,7 +224,7 @@ impl ClientCore {
                 link.control.push_back(Control::Trust);
             }
         }
-        if reader.take_region_unknown() {
+        if reader.take_region_unknown() && is_any_asked {
             self.routing.want_table(); // there is a pair that is not in the table that is known
         }
     }

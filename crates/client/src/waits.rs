@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | the cluster's settings have other waits | all | as long as by those, after as many failures |
 //! | the region table has changed | connections (what waits for an owner is routed) | as after one failure |
+//! | the same | the next question for registrations that are looked for | as after one answer without them |
 //! | a client without servers is welcomed | connections, what waits for an owner, the session | the same |
 //!
 //! What was refused because its server is busy is not touched by table and welcome: they do not say that it
@@ -26,6 +27,7 @@ impl ClientCore {
     /// The region table has changed: a node that it names may be another one than before.
     pub(crate) fn on_new_table(&mut self, now_ns: u64) {
         self.shorten_waits_of_connections(now_ns, FAILED_ONCE);
+        self.reader.iter_mut().for_each(|reader| reader.on_new_table());
     }
 
     /// The client had no server, and has one again.

@@ -197,6 +197,11 @@ impl Reader {
         std::mem::take(&mut self.context.region_unknown)
     }
 
+    /// The region table has changed: a worker may have got what is looked for.
+    pub(crate) fn on_new_table(&mut self) {
+        self.workers.iter_mut().for_each(Worker::look_soon);
+    }
+
     /// What the worker said; none if it refused.
     pub(crate) fn on_regions_reply(&mut self, link: LinkId, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
         let reported = reply.and_then(|reply| Reported::new(link, reply, self.reads_ordered));
@@ -205,8 +210,12 @@ impl Reader {
         };
         self.workers[link.index()].on_list(reported.list);
         let outdated = self.context.regions.outdated(link, &reported);
+        let mut is_news = !outdated.is_empty();
         outdated.into_iter().for_each(|pair| self.forget_pair(pair));
+        let before = self.context.regions.places_in_use().count();
         self.context.regions.add(reported);
+        is_news |= self.context.regions.places_in_use().count() > before;
+        self.workers[link.index()].on_reported(is_news);
         if self.context.regions.root().is_none() {
             self.context.recheck_root();
         }
@@ -305,11 +314,19 @@ impl Reader {
         self.workers.iter().any(expected) || self.context.regions.first_header_is_asked()
     }
 
+    /// Whether it is not known where searches begin, and nothing is on its way that may say so. Then one of
+    /// the workers that are known may have got the root's pair since it was asked: a worker serves each pair
+    /// as soon as it can, and says of none that it has come. All of them are asked.
+    fn lacks_root(&mut self) -> bool {
+        let lacks = self.context.regions.root().is_none() && !self.may_root_come();
+        self.context.region_unknown |= lacks && self.is_any_registered();
+        lacks
+    }
+
     /// Takes an operation in; false if it is one for the server. [`Reader::ended`] returns how it
     /// ended.
     pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, operation: &Operation<'_>) -> bool {
-        if self.context.regions.root().is_none() && !self.may_root_come() {
-            self.context.region_unknown |= self.is_any_registered(); // one of them may have the root by now
+        if self.lacks_root() {
             return false;
         }
         while self.operations.len() <= usize::from(slot) {

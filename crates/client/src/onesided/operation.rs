@@ -282,11 +282,15 @@ impl ReadOperation {
         self.walk_on(slot, lookup, context)
     }
 
-    fn go_to_root(&mut self, lookup: usize, context: &ReadContext) -> Result<(), AskServer> {
+    fn go_to_root(&mut self, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
         let root = context.regions.root().ok_or(AskServer)?;
         let walker = &mut self.lookups[lookup];
         walker.stage = LookupStage::Walking;
-        if walker.walk.begin(root, &context.regions) { Ok(()) } else { Err(AskServer) }
+        if walker.walk.begin(root, &context.regions) {
+            return Ok(());
+        }
+        context.region_unknown |= !context.regions.knows(root.pointer);
+        Err(AskServer)
     }
 
     /// Tries a lookup again, a bounded number of times.

@@ -33,6 +33,9 @@ impl Reader {
             Search::Client => return true,
         }
         let (kind, one_sided) = (kind_of(operation), self.obstacle(link, now_ns));
+        if one_sided.is_err() {
+            self.lacks_root(); // no search is begun that would find it out
+        }
         let Some(selectors) = &mut self.selectors else { return true };
         let wants_meganode = one_sided.is_ok() && selectors.wants_meganode(link, kind);
         let meganode = match operation {

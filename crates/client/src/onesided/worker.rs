@@ -5,8 +5,12 @@ use super::mapping::Mapping;
 use super::trust::Trust;
 use crate::mutant::{Mutant, planted};
 
-/// Time between two questions for what a worker may have got besides what it reported, at least.
+/// Time between two questions for a worker's registrations, where some are known, at least.
 const RENEW_EVERY_NS: u64 = 20_000_000;
+
+/// The longest time between two questions for what it may have got besides. The time doubles with each answer
+/// that has nothing new: one that never gets what is looked for is not asked for it fifty times a second.
+const LOOK_EVERY_MAX_NS: u64 = 640_000_000;
 
 /// What is known of a worker's registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,9 @@ pub(super) struct Worker {
     /// When the fabric is asked which of its regions are mapped.
     pub(super) mapping: Mapping,
     renew_not_before_ns: u64,
+    /// When it may be asked next for what it may have got besides, and how long after that the next time.
+    look_not_before_ns: u64,
+    look_every_ns: u64,
 }
 
 impl Default for Worker {
@@ -59,6 +66,8 @@ impl Default for Worker {
             is_outdated: false,
             mapping: Mapping::default(),
             renew_not_before_ns: 0,
+            look_not_before_ns: 0,
+            look_every_ns: RENEW_EVERY_NS,
         }
     }
 }
@@ -76,7 +85,8 @@ impl Worker {
             RegistrationState::Wanted => true,
             RegistrationState::Unavailable { until_ns } => now_ns >= until_ns,
             RegistrationState::Registered => {
-                (lacking || self.is_outdated) && now_ns >= self.renew_not_before_ns
+                let is_looked_for = lacking && now_ns >= self.look_not_before_ns;
+                (is_looked_for || self.is_outdated) && now_ns >= self.renew_not_before_ns
             }
             RegistrationState::Asked | RegistrationState::Renewing => false,
         }
@@ -87,6 +97,7 @@ impl Worker {
         if self.is_registered() {
             self.registration = RegistrationState::Renewing;
             self.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
+            self.look_not_before_ns = now_ns.saturating_add(self.look_every_ns);
         } else {
             self.registration = RegistrationState::Asked;
         }
@@ -102,6 +113,19 @@ impl Worker {
         }
     }
 
+    /// It has reported its registrations, and something new among them or not.
+    pub(super) fn on_reported(&mut self, is_news: bool) {
+        self.look_every_ns = self.look_every_ns.saturating_mul(2).min(LOOK_EVERY_MAX_NS);
+        if is_news {
+            self.look_soon();
+        }
+    }
+
+    /// It may have something else by now.
+    pub(super) fn look_soon(&mut self) {
+        (self.look_not_before_ns, self.look_every_ns) = (0, RENEW_EVERY_NS);
+    }
+
     /// A reply grants trust in a list, counted from when it was asked for, if that is known.
     pub(super) fn on_trust(&mut self, list: u64, asked_ns: Option<u64>, trust_us: u32) {
         if list == self.list || planted(Mutant::TrustByLink) {
@@ -115,5 +139,48 @@ impl Worker {
     pub(super) fn on_registration_ended(&mut self, until_ns: u64) {
         self.is_outdated = true;
         self.renew_not_before_ns = self.renew_not_before_ns.max(until_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Asks from a time on, as often as it may be asked, until that many times; the times between.
+    fn ask(worker: &mut Worker, from_ns: u64, times: usize, is_news: bool) -> (Vec<u64>, u64) {
+        let (mut asked_ns, mut between) = (from_ns, Vec::new());
+        for now_ns in (from_ns..).step_by(usize::try_from(MS).unwrap()) {
+            if worker.wants_regions(now_ns, true) {
+                between.push((now_ns - asked_ns) / MS);
+                asked_ns = now_ns;
+                worker.on_regions_asked(now_ns);
+                worker.on_list(1);
+                worker.on_reported(is_news);
+            }
+            if between.len() == times {
+                break;
+            }
+        }
+        (between, asked_ns)
+    }
+
+    #[test]
+    fn worker_is_asked_ever_more_seldom_for_what_it_does_not_get_and_soon_after_it_got_something() {
+        let mut worker = Worker::default();
+        let (between, now_ns) = ask(&mut worker, 0, 1, true);
+        assert_eq!(between, [0]);
+        let (between, now_ns) = ask(&mut worker, now_ns + MS, 9, false);
+        assert_eq!(between, [0, 20, 40, 80, 160, 320, 640, 640, 640]);
+        worker.is_outdated = true; // it has said so: that is no look for what may be there
+        assert!(worker.wants_regions(now_ns + 20 * MS, false));
+        worker.on_regions_asked(now_ns + 20 * MS);
+        worker.on_list(2);
+        worker.on_reported(true);
+        let (between, now_ns) = ask(&mut worker, now_ns + 20 * MS, 3, false);
+        assert_eq!(between, [20, 20, 40]);
+        worker.look_soon();
+        assert_eq!(ask(&mut worker, now_ns, 2, false).0, [20, 20]);
     }
 }

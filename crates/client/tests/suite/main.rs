@@ -8,4 +8,5 @@ mod naming;
 mod onesided;
 mod quiet;
 mod send_out;
+mod sharing;
 mod tcp;

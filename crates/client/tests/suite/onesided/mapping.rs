@@ -159,7 +159,7 @@ fn assert_settles_in_place(harness: &mut TwoNodeHarness) {
 
 #[test]
 fn reads_are_in_place_again_after_each_pair_has_moved() {
-    let mut harness = TwoNodeHarness::reading(owner(), [0, 0], [false; 2], [200; 2]);
+    let mut harness = TwoNodeHarness::reading(options(), owner(), [0, 0], [false; 2], [200; 2]);
     assert_settles_in_place(&mut harness);
     harness.move_pair(1);
     assert_settles_in_place(&mut harness);
@@ -169,7 +169,7 @@ fn reads_are_in_place_again_after_each_pair_has_moved() {
 
 #[test]
 fn reads_are_in_place_again_after_the_roots_pair_was_taken_over() {
-    let mut harness = TwoNodeHarness::reading(owner(), [0, 1], [false; 2], [200; 2]);
+    let mut harness = TwoNodeHarness::reading(options(), owner(), [0, 1], [false; 2], [200; 2]);
     assert_settles_in_place(&mut harness);
     harness.kill(0);
     harness.owners = [1, 1];

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helper may give up")]
 #![allow(clippy::cast_possible_truncation, reason = "a test's memory is small")]
 
+mod again;
 mod answers;
 mod astray;
 mod batched;

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cell_client::{AttemptError, ClientCommand, ClientCore, Completion, LinkId, Operation, Output};
+use cell_client::{
+    AttemptError, ClientCommand, ClientCore, ClientOptions, Completion, LinkId, Operation, Output, Policy,
+    Search, SelectorSettings,
+};
 use cell_fabric::{CloseReason, ReadFailure, ReadTag, RemoteRead};
 use cell_protocol::{
     Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
@@ -12,7 +15,7 @@ use cell_protocol::{
 use cell_terms::{Incarnation, NodeId, PairId, Watermark};
 
 use crate::onesided::answers::{key, routed_owner, value};
-use crate::onesided::owner::{EPOCH, Owner};
+use crate::onesided::owner::{EPOCH, Owned, Owner};
 use crate::onesided::read_harness::{LIMITS, LIST, MS, options};
 
 pub(crate) struct TwoNodeHarness {
@@ -22,11 +25,15 @@ pub(crate) struct TwoNodeHarness {
     /// The node at the other end of each connection.
     pub(crate) links: BTreeMap<LinkId, usize>,
     pub(crate) alive: [bool; 2],
+    /// How often each node has begun anew.
+    lives: [u64; 2],
     /// Nodes that let whoever calls wait; who does.
     pub(crate) slow: [bool; 2],
     pub(crate) calling: Vec<(LinkId, usize)>,
     /// The node of each pair.
     pub(crate) owners: [usize; 2],
+    /// Whether its node serves each pair yet.
+    pub(crate) served: [bool; 2],
     pub(crate) lease_us: [u32; 2],
     /// The number of each node's list of registrations.
     pub(crate) lists: [u64; 2],
@@ -55,39 +62,56 @@ impl TwoNodeHarness {
     }
 
     fn permitting(owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> TwoNodeHarness {
-        TwoNodeHarness::over(routed_owner(), owners, slow, permitted_ms)
+        TwoNodeHarness::over(options(), routed_owner(), owners, slow, permitted_ms)
+    }
+
+    /// Whose client searches so; where it may choose, it chooses reads.
+    pub(crate) fn searching(search: Search, owners: [usize; 2]) -> TwoNodeHarness {
+        let selector =
+            SelectorSettings { policy: Policy::Fixed, fixed_share: 0.0, ..SelectorSettings::default() };
+        let options = ClientOptions { search, selector, ..options() };
+        TwoNodeHarness::over(options, routed_owner(), owners, [false; 2], [200; 2])
     }
 
     /// Of which each memory is mapped.
     pub(crate) fn mapped(permitted_ms: [u64; 2]) -> TwoNodeHarness {
         let mut owner = routed_owner();
         owner.map();
-        TwoNodeHarness::over(owner, [0, 1], [false; 2], permitted_ms)
+        TwoNodeHarness::over(options(), owner, [0, 1], [false; 2], permitted_ms)
     }
 
-    fn over(mut owner: Owner, owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> TwoNodeHarness {
+    fn over(
+        options: ClientOptions,
+        mut owner: Owner,
+        owners: [usize; 2],
+        slow: [bool; 2],
+        permitted_ms: [u64; 2],
+    ) -> TwoNodeHarness {
         for number in 0..300 {
             owner.put(&key(number), &value(number));
         }
-        TwoNodeHarness::reading(owner, owners, slow, permitted_ms)
+        TwoNodeHarness::reading(options, owner, owners, slow, permitted_ms)
     }
 
     /// Of a memory as it is.
     pub(crate) fn reading(
+        options: ClientOptions,
         owner: Owner,
         owners: [usize; 2],
         slow: [bool; 2],
         permitted_ms: [u64; 2],
     ) -> TwoNodeHarness {
         let mut harness = TwoNodeHarness {
-            core: ClientCore::new(options(), 1),
+            core: ClientCore::new(options, 1),
             owner,
             now_ns: 1,
             links: BTreeMap::new(),
             alive: [true; 2],
+            lives: [0; 2],
             slow,
             calling: Vec::new(),
             owners,
+            served: [true; 2],
             lease_us: [10_000_000; 2],
             lists: [LIST; 2],
             registrations_held: [false; 2],
@@ -101,9 +125,13 @@ impl TwoNodeHarness {
         harness
     }
 
-    /// The pairs of a node, by their places in the owner's list.
+    /// The pairs that a node serves, by their places in the owner's list.
     fn pairs_of(&self, node: usize) -> impl Iterator<Item = usize> {
-        (0..2).filter(move |pair| self.owners[*pair] == node)
+        (0..2).filter(move |pair| self.owners[*pair] == node && self.served[*pair])
+    }
+
+    fn incarnation(&self, node: usize) -> Incarnation {
+        Incarnation(node as u64 + 1 + 2 * self.lives[node])
     }
 
     /// A worker speaks for the pair that it got last, if it has one.
@@ -113,7 +141,7 @@ impl TwoNodeHarness {
             return ReplyHeader { id, trust_us, list, ..ReplyHeader::default() };
         };
         let owned = &self.owner.pairs[pair];
-        let watermark = Watermark { epoch: EPOCH, csn: owned.visible() };
+        let watermark = Watermark { epoch: owned.epoch, csn: owned.visible() };
         ReplyHeader { id, pair: owned.pair.id(), watermark, trust_us, list }
     }
 
@@ -123,22 +151,23 @@ impl TwoNodeHarness {
         let row = |pair: PairId, node: usize| TableRow {
             pair,
             node: NodeId(u32::try_from(node).unwrap()),
-            owner: Incarnation(node as u64 + 1),
-            epoch: EPOCH,
+            owner: self.incarnation(node),
+            epoch: EPOCH, // nobody goes by it
             state: OwnedState::Serving,
             address: ["n0", "n1"][node],
             http: "",
         };
         let mut table: Vec<_> =
             (0..2).map(|at| row(self.owner.pairs[at].pair.id(), self.owners[at])).collect();
-        let idle = (0..2).filter(|node| self.alive[*node] && self.pairs_of(*node).next().is_none());
+        let idle = (0..2).filter(|node| self.alive[*node] && !self.owners.contains(node));
         table.extend(idle.map(|node| row(PairId(0), node)));
-        let revision = 1 + (2 * self.owners[0] + self.owners[1]) as u64;
+        let lives: u64 = self.lives.iter().sum();
+        let revision = 1 + 4 * lives + (2 * self.owners[0] + self.owners[1]) as u64;
         let reply = match request {
             Request::Hello(_) => Reply::Hello(HelloReply {
                 version: PROTOCOL_VERSION,
                 node: NodeId(u32::try_from(node).unwrap()),
-                incarnation: Incarnation(node as u64 + 1),
+                incarnation: self.incarnation(node),
                 limits: LIMITS,
                 name: "harness",
             }),
@@ -266,6 +295,14 @@ impl TwoNodeHarness {
             self.posted.retain(|(of, ..)| *of != link);
             self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
         }
+    }
+
+    /// All nodes end, and begin anew, as do their lists. None of their pairs is served yet.
+    pub(crate) fn restart_all(&mut self) {
+        (0..2).for_each(|node| self.kill(node));
+        self.lives = self.lives.map(|lives| lives + 1);
+        (self.alive, self.lists, self.served) = ([true; 2], [LIST; 2], [false; 2]);
+        self.owner.pairs.iter_mut().for_each(Owned::begin_anew);
     }
 
     pub(crate) fn wait(&mut self, ms_max: u64) -> Option<Completion> {
@@ -461,31 +498,6 @@ fn lost_router_leaves_the_other_nodes_keys_to_their_servers() {
     harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
     harness.wait(60);
     assert!(harness.asked[1].contains(&RequestKind::Get), "whoever is there is asked: it may have the key");
-}
-
-/// A client that had lost the root never went back to reading: who was known to be there was asked for its
-/// regions no more, and had taken the root's pair over since.
-#[test]
-fn router_taken_over_by_a_node_that_is_known_is_read_again() {
-    let mut harness = TwoNodeHarness::new();
-    assert_eq!(harness.get(&key(150)), Some(value(150)));
-    harness.kill(0);
-    harness
-        .core
-        .submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, harness.now_ns + MS)
-        .unwrap();
-    harness.wait(5).expect("at its deadline");
-    harness.owners = [1, 1];
-    for _ in 0..50 {
-        let deadline_ns = harness.now_ns + 20 * MS;
-        harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
-        harness.wait(25).expect("at its deadline");
-    }
-    harness.asked = [Vec::new(), Vec::new()];
-    for number in [3, 150, 250] {
-        assert_eq!(harness.get(&key(number)), Some(value(number)));
-    }
-    assert!(harness.is_spared(), "{:?}", harness.asked);
 }
 
 /// The door had been lost while it was the only node that was known. Nobody called there again once another

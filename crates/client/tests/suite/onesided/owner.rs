@@ -43,6 +43,8 @@ pub(crate) struct Owned {
     source: ImageSource,
     /// What names node region and extent region to clients.
     keys: [u64; 2],
+    /// Under which they are registered.
+    pub(crate) epoch: Epoch,
     /// Whether reads of its regions are served.
     pub(crate) registered: bool,
     /// What its replies say is visible, where that is not the truth.
@@ -83,7 +85,17 @@ impl Owned {
         let ended = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let first = u64::from(pair.id().0) * 100;
         let keys = [first, first + 1];
-        Owned { pair, device, source, keys, registered: true, visible_reported: None, mapped: None, ended }
+        Owned {
+            pair,
+            device,
+            source,
+            keys,
+            epoch: EPOCH,
+            registered: true,
+            visible_reported: None,
+            mapped: None,
+            ended,
+        }
     }
 
     pub(crate) fn node_key(&self) -> u64 {
@@ -115,6 +127,12 @@ impl Owned {
         self.mapped = Some([map(&self.source.node, node), map(&self.source.extent, extent)]);
     }
 
+    /// Another life of a node has it, as it was.
+    pub(crate) fn begin_anew(&mut self) {
+        self.register_anew();
+        self.epoch.0 += 1;
+    }
+
     /// Everything that was written may be seen.
     fn raise(&mut self, disk: &SimDisk) {
         settle(&mut self.pair, &mut self.device, || disk.step());
@@ -134,7 +152,7 @@ impl Owned {
         let (node, extent) = (self.source.node.spec(), self.source.extent.spec());
         PairRegions {
             pair: self.pair.id(),
-            epoch: EPOCH,
+            epoch: self.epoch,
             node_region: node.id,
             extent_region: extent.id,
             node_key: self.node_key(),
