@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use cell_terms::{NodeId, PairId};
 
-use crate::drain::{DrainPlan, DrainRefusal, Emptying};
+use crate::drain::{DrainLook, DrainPlan, DrainRefusal, Emptying, Places};
 use crate::explanation::{Explanation, NodeStanding, PairStanding};
 use crate::figures::{Arrival, BalancePause, Figures, HeldPair, MemberFigures, MoveCause, MoveUnderWay};
 use crate::fresh::{FreshSplit, fresh_place};
 use crate::history::History;
 use crate::obstacle::{DrainStall, MoveFailure, PairObstacle};
-use crate::reason::{CancelReason, HalfKnown, MoveReason, NextStep, PlannedMove, RestReason};
+use crate::reason::{CancelReason, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason};
 use crate::relief;
 use crate::rules::{BalanceRules, RulesError};
 use crate::search::Search;
@@ -32,6 +32,20 @@ const FRESH_IN_ROW_MAX: u32 = 4;
 
 /// Pairs of nodes that drain which cannot move now.
 type Blocked = Vec<(NodeId, PairId, PairObstacle)>;
+
+/// What a look finds.
+struct Found {
+    step: NextStep,
+    blocked: Blocked,
+    /// Where the pairs of nodes that drain go; none: that is as it was.
+    places: Option<Places>,
+}
+
+impl Found {
+    fn of(step: NextStep, blocked: Blocked) -> Found {
+        Found { step, blocked, places: None }
+    }
+}
 
 /// See the crate's text. One for as long as a member is the balancer; a new one knows nothing.
 #[derive(Clone, Debug)]
@@ -69,10 +83,15 @@ impl Balancer {
     /// What is to be done now. `now_ms` is the caller's clock, which never goes back.
     pub fn look(&mut self, now_ms: u64, figures: &Figures) -> Advice {
         self.history.observe(now_ms, figures, &self.rules);
-        let (step, blocked) = self.step(now_ms, figures);
+        let Found { step, blocked, places } = self.step(now_ms, figures);
         self.history.note_blocked(now_ms, blocked.iter().map(|(_, pair, _)| *pair));
-        if let NextStep::Move(planned) = &step {
-            self.begin(now_ms, figures, planned);
+        if let Some(places) = places {
+            self.history.keep_places(places);
+        }
+        match &step {
+            NextStep::Move(planned) => self.begin(now_ms, figures, planned),
+            NextStep::Cancel { pair, .. } => self.history.cancels(*pair),
+            NextStep::Rest(_) => {}
         }
         Advice { step, stalls: self.stalls(now_ms, figures, blocked) }
     }
@@ -85,7 +104,7 @@ impl Balancer {
     /// What [`Balancer::look`] would say, and how each node stands. It changes nothing.
     #[must_use]
     pub fn explain(&self, now_ms: u64, figures: &Figures) -> Explanation {
-        let (step, blocked) = self.step(now_ms, figures);
+        let Found { step, blocked, .. } = self.step(now_ms, figures);
         let survey = Survey::new(figures, &self.history, &self.rules);
         let members = figures.members.iter().zip(&survey.nodes);
         let mut nodes: Vec<NodeStanding> = members
@@ -95,9 +114,10 @@ impl Balancer {
                 draining: member.draining,
                 pairs: u32::try_from(member.pairs.len()).unwrap_or(u32::MAX),
                 bytes: standing.bytes,
-                bytes_percent: crate::words::percent(standing.shares.bytes),
+                bytes_percent: survey.percent(Measure::Bytes, standing.shares),
                 load_ns: standing.load_ns,
-                load_percent: crate::words::percent(standing.shares.load),
+                load_percent: survey.percent(Measure::Load, standing.shares),
+                full: member.writes_wait.then_some(member.memory_left_bytes),
                 unknown: half_known(&self.history, &self.rules, member),
                 gives_in_ms: self.history.gives_in_ms(now_ms, member.node, &self.rules),
                 takes_in_ms: self.history.takes_in_ms(now_ms, member.node, &self.rules),
@@ -136,11 +156,13 @@ impl Balancer {
         let movable = match held.hold {
             // A drain waits for no rest.
             None if member.draining => None,
+            // Nor does relief, but for an operator's.
+            _ if member.writes_wait && relief::may_leave(held, &self.rules) => None,
             _ => search.movable(held, member.node, None).err(),
         };
         let leaves = |member: &MemberFigures| member.draining;
         movable.or_else(|| {
-            let why = no_target(figures, &self.history, &self.rules, held, member.node, leaves);
+            let why = no_target(figures, &self.history, &self.rules, (held, 0), member.node, leaves);
             why.map(PairObstacle::NoTarget)
         })
     }
@@ -158,35 +180,50 @@ impl Balancer {
     }
 
     /// The step, and the pairs that a drain cannot move.
-    fn step(&self, now_ms: u64, figures: &Figures) -> (NextStep, Blocked) {
+    fn step(&self, now_ms: u64, figures: &Figures) -> Found {
         let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
         if let Some(moving) = figures.moving {
-            let step = while_moving(figures, moving);
+            let step = self.while_moving(figures, moving);
             let blocked = match moving.cause {
                 MoveCause::Operator => all_blocked(figures, PairObstacle::OtherMove { pair: moving.pair }),
                 _ if drains => {
-                    let mut blocked = self.emptying(figures, &[]).step().1;
+                    let mut blocked = self.emptying(figures, &[]).step().blocked;
                     // Its target keeps memory for it, and so seems to lack it.
                     blocked.retain(|(_, pair, _)| *pair != moving.pair);
                     blocked
                 }
                 _ => Vec::new(),
             };
-            return (step, blocked);
+            return Found::of(step, blocked);
         }
         if figures.takeovers_open > 0 {
             let pairs = figures.takeovers_open;
             let blocked = all_blocked(figures, PairObstacle::TakeoversOpen { pairs });
-            return (NextStep::Rest(RestReason::TakeoversOpen { pairs }), blocked);
+            return Found::of(NextStep::Rest(RestReason::TakeoversOpen { pairs }), blocked);
         }
         if drains {
-            return self.emptying(figures, &[]).step();
+            let DrainLook { step, blocked, places } = self.emptying(figures, &[]).step();
+            return Found { step, blocked, places };
         }
         let step = match self.balance(now_ms, figures) {
             Ok(planned) => NextStep::Move(planned),
             Err(why) => NextStep::Rest(why),
         };
-        (step, Vec::new())
+        Found::of(step, Vec::new())
+    }
+
+    /// What becomes of a move that is under way.
+    fn while_moving(&self, figures: &Figures, moving: MoveUnderWay) -> NextStep {
+        if let Some(why) = what_ends(figures, moving) {
+            return NextStep::Cancel { pair: moving.pair, why };
+        }
+        let is_full = |member: &MemberFigures| member.node == moving.from && member.writes_wait;
+        let relieves = self.history.is_relieved(moving.from) || figures.members.iter().any(is_full);
+        let may_wait = moving.cause == MoveCause::Balance && !moving.handed && !relieves;
+        match may_wait.then(|| relief::held_up(figures, &self.rules)).flatten() {
+            Some(node) => NextStep::Cancel { pair: moving.pair, why: CancelReason::WritesWait { node } },
+            None => NextStep::Rest(RestReason::Moving(moving)),
+        }
     }
 
     /// The next move while nothing moves and no node drains.
@@ -201,7 +238,13 @@ impl Balancer {
         if let Some(planned) = relieves.flatten() {
             return Ok(planned);
         }
-        let Some(fresh) = fresh else { return self.compared(now_ms, figures) };
+        let Some(fresh) = fresh else {
+            return self.compared(now_ms, figures).map_err(|why| {
+                // What else there is to say comes after that.
+                let full = relief::nothing(now_ms, figures, &self.history, &self.rules);
+                full.map_or(why, |(node, why)| RestReason::Full { node, why })
+            });
+        };
         // Under a load there is always another one.
         let is_others_turn = self.history.fresh_in_row() >= FRESH_IN_ROW_MAX;
         let compared = is_others_turn.then(|| self.compared(now_ms, figures)).and_then(Result::ok);
@@ -323,27 +366,25 @@ impl Balancer {
     }
 }
 
-/// What becomes of a move that is under way.
-fn while_moving(figures: &Figures, moving: MoveUnderWay) -> NextStep {
-    let MoveUnderWay { pair, to, cause, handed, .. } = moving;
-    let cancel = |why| NextStep::Cancel { pair, why };
+/// What goes before a move that is under way; none: nothing does, or it cannot be cancelled any more.
+fn what_ends(figures: &Figures, moving: MoveUnderWay) -> Option<CancelReason> {
+    let MoveUnderWay { to, cause, handed, .. } = moving;
     if handed {
-        return NextStep::Rest(RestReason::Moving(moving));
+        return None;
     }
     if figures.members.iter().any(|member| member.node == to && member.draining) {
-        return cancel(CancelReason::TargetDrains { node: to });
+        return Some(CancelReason::TargetDrains { node: to });
     }
-    if matches!(cause, MoveCause::Balance | MoveCause::Fresh) {
-        let drains = figures.members.iter().filter(|member| member.is_being_emptied());
-        if let Some(node) = drains.map(|member| member.node).min() {
-            return cancel(CancelReason::DrainBegan { node });
-        }
-        // What balance has begun goes on where balance is switched off.
-        if let Some(pause @ (BalancePause::Drill | BalancePause::RollingRestart)) = figures.pause {
-            return cancel(CancelReason::Paused(pause));
-        }
+    if !matches!(cause, MoveCause::Balance | MoveCause::Fresh) {
+        return None;
     }
-    NextStep::Rest(RestReason::Moving(moving))
+    let drains = figures.members.iter().filter(|member| member.is_being_emptied());
+    if let Some(node) = drains.map(|member| member.node).min() {
+        return Some(CancelReason::DrainBegan { node });
+    }
+    // What balance has begun goes on where balance is switched off.
+    let paused = figures.pause.filter(|pause| *pause != BalancePause::Off);
+    paused.map(CancelReason::Paused)
 }
 
 /// Every pair that is to leave, if nothing moves at all.

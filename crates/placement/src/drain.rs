@@ -1,6 +1,7 @@
 //! Where the pairs of nodes that drain go, and whether they have somewhere to go at all.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use cell_terms::text::counted;
@@ -105,6 +106,22 @@ impl fmt::Display for DrainRefusal {
     }
 }
 
+/// What a plan leaves free at a pair's target besides what the pair takes: a part of that. Writes go on, and
+/// what nodes have told of themselves is a moment old.
+const GROWS_PART: u64 = 8;
+
+/// Where pairs of nodes that drain go, if there is a place for each.
+pub(crate) type Places = BTreeMap<PairId, NodeId>;
+
+/// The next step of a drain.
+pub(crate) struct DrainLook {
+    pub(crate) step: NextStep,
+    /// The pairs that cannot move now, each with its node and what is in the way.
+    pub(crate) blocked: Vec<(NodeId, PairId, PairObstacle)>,
+    /// None: not all have a place.
+    pub(crate) places: Option<Places>,
+}
+
 /// A pair that is to leave.
 struct Leaving<'a> {
     member: &'a MemberFigures,
@@ -112,6 +129,32 @@ struct Leaving<'a> {
     load: PairLoad,
     shares: Shares,
     to: Option<NodeId>,
+}
+
+impl Leaving<'_> {
+    /// What it may grow by until it has left and others have, too.
+    fn grows_bytes(&self) -> u64 {
+        self.load.memory_bytes / GROWS_PART
+    }
+
+    /// What is to be there for it.
+    fn needs(&self, room: Room) -> PairLoad {
+        let grows_bytes = match room {
+            Room::ToGrow => self.grows_bytes(),
+            Room::Bare => 0,
+        };
+        let memory_bytes = self.load.memory_bytes.saturating_add(grows_bytes);
+        PairLoad { memory_bytes, ..self.load }
+    }
+}
+
+/// How much a pair is to find at its target.
+#[derive(Clone, Copy)]
+enum Room {
+    /// What it takes, and what it may grow by.
+    ToGrow,
+    /// What it takes.
+    Bare,
 }
 
 /// How a pair's target is chosen among those that have room.
@@ -142,8 +185,25 @@ impl Emptying<'_> {
     }
 
     /// All pairs that are to leave, the largest first, each with its place if all have one, or with as many
-    /// as possible. Dealt out evenly; where that leaves one without a place, as tightly as they fit.
+    /// as possible. Where they were to go at the last look, if that still can be; else as a plan has it; else
+    /// with no room to grow.
     fn places(&self) -> Vec<Leaving<'_>> {
+        self.placed_by(|pairs, takers| {
+            let planned = || Some(self.dealt(pairs, takers, Room::ToGrow)).filter(|places| is_whole(places));
+            let places = self.kept(pairs, takers).or_else(planned);
+            places.unwrap_or_else(|| self.dealt(pairs, takers, Room::Bare))
+        })
+    }
+
+    /// The same, as a plan has it.
+    fn planned_places(&self) -> Vec<Leaving<'_>> {
+        self.placed_by(|pairs, takers| self.dealt(pairs, takers, Room::ToGrow))
+    }
+
+    fn placed_by(
+        &self,
+        places: impl FnOnce(&[Leaving<'_>], &[Taker]) -> Vec<Option<NodeId>>,
+    ) -> Vec<Leaving<'_>> {
         // Every byte counts here, and so does every bit of load.
         let rules = BalanceRules { bytes_floor: 0, load_floor_ns: 0, ..self.rules.clone() };
         let survey = Survey::new(self.figures, self.history, &rules);
@@ -157,33 +217,59 @@ impl Emptying<'_> {
         }
         pairs.sort_by_key(|pair| (Reverse(pair.load.memory_bytes), Reverse(pair.load.bytes), pair.held.pair));
         let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
-        let even = self.place(&pairs, takers.clone(), Choice::Even);
-        let placed = |places: &[Option<NodeId>]| places.iter().flatten().count();
-        let places = match placed(&even) {
-            all if all == pairs.len() => even,
-            some => {
-                let tight = self.place(&pairs, takers, Choice::Tight);
-                if placed(&tight) > some { tight } else { even }
-            }
-        };
+        let places = places(&pairs, &takers);
         for (pair, to) in pairs.iter_mut().zip(places) {
             pair.to = to;
         }
         pairs
     }
 
-    fn place(&self, pairs: &[Leaving<'_>], mut takers: Vec<Taker>, choice: Choice) -> Vec<Option<NodeId>> {
+    /// Where all of them were to go at the last look, if there is still room for all.
+    fn kept(&self, pairs: &[Leaving<'_>], takers: &[Taker]) -> Option<Vec<Option<NodeId>>> {
+        let mut takers = takers.to_vec();
+        let mut places = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            let to = self.history.place(pair.held.pair)?;
+            let taker = takers.iter_mut().find(|taker| taker.node == to)?;
+            if !taker.has_room(&pair.load) || self.history.failure(pair.held.pair, to).is_some() {
+                return None;
+            }
+            taker.take(&pair.load, pair.shares);
+            places.push(Some(to));
+        }
+        Some(places)
+    }
+
+    /// Dealt out evenly; where that leaves one without a place, as tightly as they fit.
+    fn dealt(&self, pairs: &[Leaving<'_>], takers: &[Taker], room: Room) -> Vec<Option<NodeId>> {
+        let even = self.place(pairs, takers.to_vec(), Choice::Even, room);
+        if is_whole(&even) {
+            return even;
+        }
+        let tight = self.place(pairs, takers.to_vec(), Choice::Tight, room);
+        let placed = |places: &[Option<NodeId>]| places.iter().flatten().count();
+        if placed(&tight) > placed(&even) { tight } else { even }
+    }
+
+    fn place(
+        &self,
+        pairs: &[Leaving<'_>],
+        mut takers: Vec<Taker>,
+        choice: Choice,
+        room: Room,
+    ) -> Vec<Option<NodeId>> {
         let mut places = Vec::with_capacity(pairs.len());
         for pair in pairs {
             let rank = |taker: &Taker| match choice {
                 Choice::Even => taker.shares.plus(pair.shares).worst(),
                 Choice::Tight => taker.memory_left_bytes as f64,
             };
+            let needs = pair.needs(room);
             let refused = |node| self.history.failure(pair.held.pair, node).is_some();
-            let fits = takers.iter_mut().filter(|taker| taker.has_room(&pair.load) && !refused(taker.node));
+            let fits = takers.iter_mut().filter(|taker| taker.has_room(&needs) && !refused(taker.node));
             let best = fits.min_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.node.cmp(&b.node)));
             places.push(best.map(|taker| {
-                taker.take(&pair.load, pair.shares);
+                taker.take(&needs, pair.shares);
                 taker.node
             }));
         }
@@ -200,13 +286,13 @@ impl Emptying<'_> {
             return None;
         }
         let leaves = |member: &MemberFigures| self.leaves(member);
-        let why = no_target(self.figures, self.history, self.rules, held, member.node, leaves);
+        let why = no_target(self.figures, self.history, self.rules, (pair.held, 0), member.node, leaves);
         // One has room for it, if nothing else goes there first: that is no obstacle yet.
         why.map(PairObstacle::NoTarget)
     }
 
     /// The next move of a drain that is under way, and every pair that cannot move now, with its reason.
-    pub(crate) fn step(&self) -> (NextStep, Vec<(NodeId, PairId, PairObstacle)>) {
+    pub(crate) fn step(&self) -> DrainLook {
         let mut blocked = Vec::new();
         for member in self.members() {
             for held in &member.pairs {
@@ -219,7 +305,8 @@ impl Emptying<'_> {
             }
         }
         let mut next: Option<PlannedMove> = None;
-        for pair in self.places().iter().filter(|pair| pair.member.can_give()) {
+        let pairs = self.places();
+        for pair in pairs.iter().filter(|pair| pair.member.can_give()) {
             let node = pair.member.node;
             if let Some(why) = self.obstacle(pair) {
                 blocked.push((node, pair.held.pair, why));
@@ -235,14 +322,16 @@ impl Emptying<'_> {
                 next = Some(planned(pair, to));
             }
         }
-        (next.map_or_else(|| self.waits(), NextStep::Move), blocked)
+        let step = next.map_or_else(|| self.waits(), NextStep::Move);
+        let places = pairs.iter().map(|pair| Some((pair.held.pair, pair.to?))).collect();
+        DrainLook { step, blocked, places }
     }
 
     /// Where a pair could go if it were the only one.
     fn alone(&self, pair: &Leaving<'_>) -> Option<NodeId> {
         let survey = Survey::new(self.figures, self.history, self.rules);
         let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
-        self.place(std::slice::from_ref(pair), takers, Choice::Even).pop().flatten()
+        self.place(std::slice::from_ref(pair), takers, Choice::Even, Room::Bare).pop().flatten()
     }
 
     fn waits(&self) -> NextStep {
@@ -276,12 +365,13 @@ impl Emptying<'_> {
                 return Err(DrainRefusal::Held { pair, node, why });
             }
         }
-        let places = self.places();
+        let places = self.planned_places();
         let lacking: Vec<&Leaving<'_>> = places.iter().filter(|pair| pair.to.is_none()).collect();
         if let Some(first) = lacking.first() {
             let leaves = |member: &MemberFigures| self.leaves(member);
             let (pair, node) = (first.held.pair, first.member.node);
-            let why = no_target(self.figures, self.history, self.rules, first.held, node, leaves);
+            let wanted = (first.held, first.grows_bytes());
+            let why = no_target(self.figures, self.history, self.rules, wanted, node, leaves);
             let pairs = u32::try_from(lacking.len()).unwrap_or(u32::MAX);
             let bytes = lacking.iter().fold(0_u64, |sum, pair| sum.saturating_add(pair.load.memory_bytes));
             return Err(DrainRefusal::NoRoom { pair, node, pairs, bytes, why });
@@ -304,6 +394,10 @@ impl Emptying<'_> {
     fn is_member(&self, node: NodeId) -> bool {
         self.figures.members.iter().any(|member| member.node == node)
     }
+}
+
+fn is_whole(places: &[Option<NodeId>]) -> bool {
+    places.iter().all(Option::is_some)
 }
 
 fn planned(pair: &Leaving<'_>, to: NodeId) -> PlannedMove {

@@ -38,12 +38,14 @@ pub struct NodeStanding {
     pub pairs: u32,
     /// Their bytes.
     pub bytes: u64,
-    /// In percent of the mean; 0 for all while bytes do not count.
-    pub bytes_percent: u32,
+    /// In percent of the mean; none for all while there are too few to count.
+    pub bytes_percent: Option<u32>,
     /// Nanoseconds a second of its worker.
     pub load_ns: u64,
-    /// In percent of the mean; 0 for all while load does not count.
-    pub load_percent: u32,
+    /// In percent of the mean; none for all while there is too little to count.
+    pub load_percent: Option<u32>,
+    /// Puts find no memory there, and so much is left.
+    pub full: Option<u64>,
     /// What is not known of it.
     pub unknown: Option<HalfKnown>,
     /// It took a pair, and gives none for so long.
@@ -80,10 +82,18 @@ impl fmt::Display for Explanation {
 impl fmt::Display for NodeStanding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pairs, load) = (counted(u64::from(self.pairs), "pair", "pairs"), self.load_ns as f64 / 1e7);
-        write!(f, "{}: {pairs}, {} ({} % of the mean), ", self.node, size(self.bytes), self.bytes_percent)?;
-        write!(f, "{load:.1} % of its worker's time ({} % of the mean)", self.load_percent)?;
+        let of_mean = |percent: Option<u32>| match percent {
+            Some(percent) => format!("{percent} % of the mean"),
+            None => "too little to count".to_owned(),
+        };
+        let (of_bytes, of_load) = (of_mean(self.bytes_percent), of_mean(self.load_percent));
+        write!(f, "{}: {pairs}, {} ({of_bytes}), ", self.node, size(self.bytes))?;
+        write!(f, "{load:.1} % of its worker's time ({of_load})")?;
         if self.draining {
             f.write_str("; it drains")?;
+        }
+        if let Some(left_bytes) = self.full {
+            write!(f, "; puts find no memory there, where {} is left", size(left_bytes))?;
         }
         if let Some(unknown) = self.unknown {
             write!(f, "; it {unknown}")?;

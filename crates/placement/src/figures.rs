@@ -48,8 +48,10 @@ pub struct MemberFigures {
     pub serving_ms: u64,
     /// Memory that pairs may still take there.
     pub memory_left_bytes: u64,
-    /// Writes wait there for memory: a pair that leaves gives it back.
+    /// Puts find no memory there: they wait, or are refused. A pair that leaves gives it back.
     pub writes_wait: bool,
+    /// The disk under its logs has no room for those of one more pair.
+    pub disk_full: bool,
     /// How many pairs it may hold.
     pub pairs_max: u32,
     /// The pairs that it owns.
@@ -58,14 +60,13 @@ pub struct MemberFigures {
 
 impl MemberFigures {
     fn differs_in_times_alone(&self, other: &MemberFigures) -> bool {
-        let MemberFigures { node, state, draining, memory_left_bytes, writes_wait, pairs_max, .. } = *self;
-        let is_told = self.told_ms_ago.is_some();
         let timeless = |held: &HeldPair| HeldPair { held_ms: 0, ..*held };
-        (node, state, draining, is_told)
-            == (other.node, other.state, other.draining, other.told_ms_ago.is_some())
-            && (memory_left_bytes, writes_wait, pairs_max)
-                == (other.memory_left_bytes, other.writes_wait, other.pairs_max)
-            && self.pairs.iter().map(timeless).eq(other.pairs.iter().map(timeless))
+        let rest = |member: &MemberFigures| {
+            let MemberFigures { node, state, draining, writes_wait, disk_full, pairs_max, .. } = *member;
+            let told = (member.told_ms_ago.is_some(), member.memory_left_bytes, pairs_max);
+            (node, state, [draining, writes_wait, disk_full], told)
+        };
+        rest(self) == rest(other) && self.pairs.iter().map(timeless).eq(other.pairs.iter().map(timeless))
     }
 }
 

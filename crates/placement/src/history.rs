@@ -35,6 +35,10 @@ pub(crate) struct History {
     failing: BTreeMap<PairId, Failing>,
     /// Moves of pairs that were made for other nodes, since balance last moved one.
     fresh_in_row: u32,
+    /// The pair of a move that the balancer has cancelled, until that is seen.
+    cancelled: Option<PairId>,
+    /// Where the pairs of nodes that drain go, since there last was a place for all of them.
+    places: BTreeMap<PairId, NodeId>,
 }
 
 /// A pair that was to leave, and did not.
@@ -71,9 +75,13 @@ impl History {
             } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
                 *at_ms = now_ms;
             }
-            if moving.cause == MoveCause::Balance {
+            if moving.cause == MoveCause::Balance && self.cancelled != Some(moving.pair) {
                 self.moved(now_ms, moving.pair, [moving.from, moving.to]);
             }
+        }
+        self.cancelled = self.cancelled.filter(|pair| figures.moving.is_some_and(|of| of.pair == *pair));
+        if !drains {
+            self.places.clear();
         }
         // While a pair is handed over its target has it, and it may come back.
         let moving = figures.moving.map(|moving| moving.pair);
@@ -97,15 +105,26 @@ impl History {
         self.under_way = Some((pair, [from, to]));
     }
 
+    /// The balancer cancels a move: neither end has more or less by it, and none has to tell that.
+    pub(crate) fn cancels(&mut self, pair: PairId) {
+        self.cancelled = Some(pair);
+        self.under_way = None;
+    }
+
     /// Relief takes a pair from a node.
     pub(crate) fn relieve(&mut self, now_ms: u64, node: NodeId) {
         self.relieved.insert(node, now_ms);
     }
 
-    /// Whether a node is full, or was a short time ago: then it takes no pair but from a node that drains. By
-    /// its bytes it may have less than others all the time.
+    /// Whether relief has taken a pair from a node a short time ago.
+    pub(crate) fn is_relieved(&self, node: NodeId) -> bool {
+        self.relieved.contains_key(&node)
+    }
+
+    /// Whether a node is full, or was a short time ago: then it takes no pair for balance, and none that was
+    /// made for it. By its bytes it may have less than others all the time.
     pub(crate) fn was_full(&self, member: &MemberFigures) -> bool {
-        let was_full = member.writes_wait || self.relieved.contains_key(&member.node);
+        let was_full = member.writes_wait || self.is_relieved(member.node);
         was_full && !planted(Mutant::FullNodeTakes)
     }
 
@@ -201,6 +220,17 @@ impl History {
     /// For how long balance waits after a drain.
     pub(crate) fn after_drain_ms(&self, now_ms: u64, rules: &BalanceRules) -> Option<u64> {
         self.drain_ms.and_then(|at| left(now_ms, at, rules.window_ms))
+    }
+
+    /// Where all pairs of nodes that drain go. As long as that can be, they do: if each were placed anew after
+    /// each move, the last ones might find no room any more.
+    pub(crate) fn keep_places(&mut self, places: BTreeMap<PairId, NodeId>) {
+        self.places = places;
+    }
+
+    /// Where a pair of a node that drains goes.
+    pub(crate) fn place(&self, pair: PairId) -> Option<NodeId> {
+        self.places.get(&pair).copied()
     }
 
     /// Takes in which pairs keep a drain from going on.

@@ -71,6 +71,8 @@ pub struct NoTarget {
     pub not_serving: u32,
     /// Those that have told no figures lately.
     pub unreported: u32,
+    /// Those whose disk has no room for the pair's logs.
+    pub no_disk: u32,
     /// Those that hold as many pairs as they may.
     pub full: u32,
     /// Those that lack memory for it.
@@ -81,6 +83,8 @@ pub struct NoTarget {
     pub failure: Option<(NodeId, MoveFailure)>,
     /// Memory that the pair takes.
     pub needs_bytes: u64,
+    /// Memory that it is to have besides, to grow.
+    pub grows_bytes: u64,
     /// The most that one of those that lack memory has left.
     pub most_left_bytes: u64,
 }
@@ -161,7 +165,11 @@ impl fmt::Display for NoTarget {
         };
         let memory = of(self.no_memory, "lacks", "lack").map(|lack| {
             let (needs, left) = (size(self.needs_bytes), size(self.most_left_bytes));
-            format!("{lack} the memory (it takes {needs}, at most {left} is left)")
+            let grows = match self.grows_bytes {
+                0 => String::new(),
+                bytes => format!(" and {} to grow", size(bytes)),
+            };
+            format!("{lack} the memory (it takes {needs}{grows}, at most {left} is left)")
         });
         let failed = of(self.failed, "could not take it", "could not take it").map(|failed| {
             let last = self.failure.map(|(node, why)| format!(" ({node}: {why})"));
@@ -171,6 +179,11 @@ impl fmt::Display for NoTarget {
             of(self.draining, "drains itself", "drain themselves"),
             of(self.not_serving, "does not serve", "do not serve"),
             of(self.unreported, "has told nothing lately", "have told nothing lately"),
+            of(
+                self.no_disk,
+                "has no room on its disk for the logs",
+                "have no room on their disks for the logs",
+            ),
             of(self.full, "holds as many pairs as it may", "hold as many pairs as they may"),
             memory,
             failed,

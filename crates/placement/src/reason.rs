@@ -6,6 +6,7 @@ use cell_terms::text::counted;
 use cell_terms::{NodeId, PairId};
 
 use crate::figures::{BalancePause, MemberState, MoveUnderWay};
+use crate::relief::NoRelief;
 use crate::words::{seconds, size};
 
 /// What is to be done now.
@@ -58,7 +59,7 @@ pub enum MoveReason {
     },
     /// It was made for its target.
     Fresh,
-    /// Writes wait for memory at its node.
+    /// Puts find no memory at its node.
     Full {
         /// What its target has left now.
         left_bytes: u64,
@@ -96,6 +97,11 @@ pub enum CancelReason {
     },
     /// Only drains move pairs now.
     Paused(BalancePause),
+    /// Puts find no memory at a node, and that goes first.
+    WritesWait {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 /// Why nothing is to be done.
@@ -117,6 +123,13 @@ pub enum RestReason {
     },
     /// Only drains move pairs now.
     Paused(BalancePause),
+    /// Puts find no memory at a node, and no pair can leave it.
+    Full {
+        /// Which.
+        node: NodeId,
+        /// Why none can.
+        why: NoRelief,
+    },
     /// There are no two nodes that share the load.
     OneNode,
     /// Who balances has done so for less than a window.
@@ -207,8 +220,8 @@ pub enum HalfKnown {
 pub struct GaveNothing {
     /// It took a pair itself, and gives none for so long.
     pub node_rests_ms: Option<u64>,
-    /// Each other node holds as many pairs as it may, or gave one a short time ago, or drains, or writes wait
-    /// there for memory.
+    /// Each other node holds as many pairs as it may, or gave one a short time ago, or drains, or has no
+    /// memory for puts, or no room on its disk.
     pub nobody_takes: bool,
     /// Pairs that something has hold of.
     pub held: u32,
@@ -274,6 +287,9 @@ impl fmt::Display for CancelReason {
             CancelReason::DrainBegan { node } => write!(f, "{node} drains, and that goes first"),
             CancelReason::TargetDrains { node } => write!(f, "its target, {node}, drains"),
             CancelReason::Paused(pause) => write!(f, "{pause}"),
+            CancelReason::WritesWait { node } => {
+                write!(f, "writes wait for memory at {node}, and that goes first")
+            }
         }
     }
 }
@@ -292,6 +308,13 @@ impl fmt::Display for RestReason {
                 write!(f, "{node} drains, and of the {pairs} that it has none can move now")
             }
             RestReason::Paused(pause) => write!(f, "{pause}"),
+            RestReason::Full { node, why } => {
+                let left = size(why.left_bytes);
+                write!(
+                    f,
+                    "puts find no memory at {node}, which has {left} left, and no pair leaves it: {why}"
+                )
+            }
             RestReason::OneNode => f.write_str("there are no two nodes that share the load"),
             RestReason::NewBalancer { left_ms } => {
                 write!(f, "who balances is new and watches for another {}", seconds(*left_ms))
@@ -344,7 +367,7 @@ impl fmt::Display for GaveNothing {
             f.write_str(
                 "each other node holds as many pairs as it may, drains, has given one a short time ago, ",
             )?;
-            return f.write_str("or lacks memory for writes itself");
+            return f.write_str("lacks memory for writes itself, or has a full disk");
         }
         let counts = [
             (self.held, "cannot move now"),

@@ -1,11 +1,13 @@
-//! Relief of a node at which writes wait for memory: one of its pairs leaves at once.
+//! Relief of a node at which puts find no memory: one of its pairs leaves at once.
 //!
 //! Balance moves pairs for what they take and do over a window, and both ends rest afterwards. Writes do not
 //! wait for that long. So relief waits for no window, and heeds no rest but that of a pair that an operator
 //! has moved. It goes by the memory that nodes say they have left.
 //!
-//! It comes to an end. A node of which relief has taken a pair gets none for as long as pairs rest, be it for
-//! balance, by a split, or by relief. So within that time pairs go from full nodes to others, and never back.
+//! It comes to an end. A node that gets a pair keeps more than the full one had, by an eighth of the pair and by
+//! 4 MiB at least. So much has to be written there before it is full and gives a pair itself.
+
+use std::fmt;
 
 use cell_terms::NodeId;
 
@@ -14,16 +16,40 @@ use crate::history::History;
 use crate::reason::{MoveReason, PlannedMove};
 use crate::rules::BalanceRules;
 use crate::targets::{pairs_left, takes};
+use crate::words::size;
 
-/// What a move gives, if there is a pair that gives so much; and by how much more its target keeps than its
-/// node had, at least.
-const LEAST_BYTES: u64 = 64 << 20;
+/// What a move gives, if there is a pair that gives so much: a larger one takes longer.
+const ENOUGH_BYTES: u64 = 64 << 20;
+/// A move's target keeps more than its node had: by this part of the pair,
+const GAIN_PART: u64 = 8;
+/// and by this at least. It is what a pair grows by, twice, where memory is short.
+const GAIN_BYTES_MIN: u64 = 4 << 20;
 
 /// What goes, and to whom.
 struct Found<'f> {
     held: &'f HeldPair,
     load: PairLoad,
     to: &'f MemberFigures,
+}
+
+/// Why no pair leaves a node at which puts find no memory: each of its pairs counts once, under the first
+/// that applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoRelief {
+    /// What the node has left, as it told last.
+    pub left_bytes: u64,
+    /// What is left since the last move was not told yet, by the node or by another one.
+    pub untold: bool,
+    /// Pairs that something has hold of, or of which it is not known what they take.
+    pub held: u32,
+    /// Pairs that an operator has moved, and that rest.
+    pub kept: u32,
+    /// Pairs that give no more than is left there.
+    pub small: u32,
+    /// Pairs that no other node has room for, or little more than this one.
+    pub no_room: u32,
+    /// The most memory that another node has left which takes pairs.
+    pub most_left_bytes: u64,
 }
 
 /// How much memory a node gets back by the pair that is leaving it, or by the one that could leave it if
@@ -35,34 +61,98 @@ pub fn relief_bytes(figures: &Figures, rules: &BalanceRules, node: NodeId) -> Op
     let leaves = figures.moving.filter(|moving| moving.from == node).map(|moving| {
         let held = from.pairs.iter().find(|held| held.pair == moving.pair);
         // Once it is handed over it is its target's, and nobody has told yet what it takes there.
-        held.and_then(|held| held.load).map_or(LEAST_BYTES, |load| load.memory_bytes)
+        held.and_then(|held| held.load).map_or(ENOUGH_BYTES, |load| load.memory_bytes)
     });
-    let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
-    let may_leave = !drains && figures.pause.is_none() && figures.takeovers_open == 0 && from.can_give();
+    let may_leave = is_heeded(figures) && from.can_give();
     let found = may_leave.then(|| of_node((figures, 0), &History::default(), rules, (from, 0)));
     leaves.max(found.flatten().map(|found| found.load.memory_bytes))
 }
 
-/// The pair that leaves a node at which writes wait, and where it goes: of the node with the least memory
-/// left the smallest pair that gives enough, to who has most left.
+/// Whether nothing goes before it: no takeover, no drain, no pause.
+fn is_heeded(figures: &Figures) -> bool {
+    let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
+    !drains && figures.pause.is_none() && figures.takeovers_open == 0
+}
+
+/// The pair that leaves a node at which puts find no memory, and where it goes: of the node with the least
+/// memory left the smallest pair that gives enough, to who has most left.
 pub(crate) fn next(
     now_ms: u64,
     figures: &Figures,
     history: &History,
     rules: &BalanceRules,
 ) -> Option<PlannedMove> {
-    let is_full = |member: &&MemberFigures| {
-        let is_known = member.told_within(rules.window_ms) && history.has_told_since(now_ms, member);
-        member.writes_wait && member.can_give() && is_known
-    };
-    let mut full: Vec<&MemberFigures> = figures.members.iter().filter(is_full).collect();
-    full.sort_by_key(|member| (member.memory_left_bytes, member.node));
-    full.into_iter().find_map(|from| {
+    let is_known = |member: &&MemberFigures| is_known(now_ms, member, history, rules);
+    full(figures).into_iter().filter(is_known).find_map(|from| {
         let found = of_node((figures, now_ms), history, rules, (from, from.memory_left_bytes))?;
         let Found { held, load, to } = found;
         let why = MoveReason::Full { left_bytes: to.memory_left_bytes };
         Some(PlannedMove { pair: held.pair, from: from.node, to: to.node, bytes: load.bytes, why })
     })
+}
+
+/// The node that would give a pair, but for a move of balance that is not for its sake: that one would be
+/// waited for, and writes do not wait so long.
+pub(crate) fn held_up(figures: &Figures, rules: &BalanceRules) -> Option<NodeId> {
+    if !is_heeded(figures) {
+        return None;
+    }
+    let none = History::default();
+    let could_give = |from: &MemberFigures| {
+        let left_bytes = from.memory_left_bytes;
+        from.told_within(rules.window_ms) && of_node((figures, 0), &none, rules, (from, left_bytes)).is_some()
+    };
+    full(figures).into_iter().find(|from| could_give(from)).map(|from| from.node)
+}
+
+/// Why none leaves the fullest node at which puts find no memory; none: there is no such node.
+pub(crate) fn nothing(
+    now_ms: u64,
+    figures: &Figures,
+    history: &History,
+    rules: &BalanceRules,
+) -> Option<(NodeId, NoRelief)> {
+    let from = full(figures).into_iter().next()?;
+    let others = || {
+        let is_other = move |member: &&MemberFigures| member.node != from.node && may_take(member, rules);
+        figures.members.iter().filter(is_other)
+    };
+    let mut why = NoRelief {
+        left_bytes: from.memory_left_bytes,
+        untold: !is_known(now_ms, from, history, rules)
+            || others().any(|member| !history.has_told_since(now_ms, member)),
+        most_left_bytes: others().map(|member| member.memory_left_bytes).max().unwrap_or(0),
+        ..NoRelief::default()
+    };
+    for held in &from.pairs {
+        let counted = match held.load {
+            _ if held.hold.is_some() => &mut why.held,
+            None => &mut why.held,
+            Some(_) if !may_leave(held, rules) => &mut why.kept,
+            Some(load) if load.memory_bytes <= from.memory_left_bytes => &mut why.small,
+            Some(_) => &mut why.no_room,
+        };
+        *counted += 1;
+    }
+    Some((from.node, why))
+}
+
+/// The nodes at which puts find no memory, and whose pairs can leave; who has least left first.
+fn full(figures: &Figures) -> Vec<&MemberFigures> {
+    let is_full = |member: &&MemberFigures| member.writes_wait && member.can_give();
+    let mut full: Vec<&MemberFigures> = figures.members.iter().filter(is_full).collect();
+    full.sort_by_key(|member| (member.memory_left_bytes, member.node));
+    full
+}
+
+fn is_known(now_ms: u64, member: &MemberFigures, history: &History, rules: &BalanceRules) -> bool {
+    member.told_within(rules.window_ms) && history.has_told_since(now_ms, member)
+}
+
+/// Whether a node takes pairs of full ones, as far as it has room. That it gave one itself a short time ago
+/// does not matter: it has told since what it has left.
+fn may_take(member: &MemberFigures, rules: &BalanceRules) -> bool {
+    takes(member, rules) && pairs_left(member) > 0 && !member.writes_wait
 }
 
 fn of_node<'f>(
@@ -80,9 +170,7 @@ fn of_node<'f>(
     pairs.into_iter().find_map(|(held, load)| {
         let can_take = |member: &&MemberFigures| {
             member.node != from.node
-                && takes(member, rules)
-                && pairs_left(member) > 0
-                && !history.was_full(member)
+                && may_take(member, rules)
                 && history.has_told_since(now_ms, member)
                 && history.failure(held.pair, member.node).is_none()
                 && gains(left_bytes, member.memory_left_bytes, load.memory_bytes)
@@ -94,18 +182,45 @@ fn of_node<'f>(
 }
 
 /// Whether nothing has hold of a pair. Where an operator has put it, it stays for a while.
-fn may_leave(held: &HeldPair, rules: &BalanceRules) -> bool {
+pub(crate) fn may_leave(held: &HeldPair, rules: &BalanceRules) -> bool {
     let rests = held.arrival == Arrival::Moved(MoveCause::Operator) && held.held_ms < rules.pair_rest_ms;
     held.hold.is_none() && !rests
 }
 
 /// The smallest that gives enough comes first: it is copied soonest. If none does, the largest.
 fn rank(bytes: u64) -> (bool, u64) {
-    if bytes >= LEAST_BYTES { (false, bytes) } else { (true, LEAST_BYTES - bytes) }
+    if bytes >= ENOUGH_BYTES { (false, bytes) } else { (true, ENOUGH_BYTES - bytes) }
 }
 
 /// Whether the target keeps so much more than the node had that the move is worth it.
 fn gains(left_bytes: u64, left_there_bytes: u64, bytes: u64) -> bool {
-    let least = left_bytes.saturating_add(LEAST_BYTES.max(bytes / 8));
+    let least = left_bytes.saturating_add(GAIN_BYTES_MIN.max(bytes / GAIN_PART));
     left_there_bytes.checked_sub(bytes).is_some_and(|after| after >= least)
+}
+
+impl fmt::Display for NoRelief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.untold {
+            return f.write_str("what the nodes have left since the last move is not told yet");
+        }
+        let counts = [
+            (self.held, "cannot move now"),
+            (self.kept, "stay for a while where an operator has put them"),
+            (self.small, "would give no more than is left"),
+            (self.no_room, "find too little memory elsewhere"),
+        ];
+        let parts: Vec<String> = counts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{count} {words}"))
+            .collect();
+        if parts.is_empty() {
+            return f.write_str("it has no pairs");
+        }
+        write!(f, "of its pairs {}", parts.join(", "))?;
+        match self.no_room {
+            0 => Ok(()),
+            _ => write!(f, " (at most {} is left at a node that takes pairs)", size(self.most_left_bytes)),
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::figures::{Figures, HeldPair, PairLoad};
 use crate::history::History;
 use crate::reason::Measure;
 use crate::rules::BalanceRules;
+use crate::words::percent;
 
 /// Parts of the mean. A measure of which there is too little to count is zero for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -100,6 +101,15 @@ impl Survey {
     /// Whether there is anything to compare nodes by.
     pub(crate) fn counts(&self) -> bool {
         self.bytes_part > 0.0 || self.load_part > 0.0
+    }
+
+    /// What somebody has of a measure, in percent of the mean; none: there is too little of it to count.
+    pub(crate) fn percent(&self, measure: Measure, shares: Shares) -> Option<u32> {
+        let part = match measure {
+            Measure::Bytes => self.bytes_part,
+            Measure::Load => self.load_part,
+        };
+        (part > 0.0).then(|| percent(shares.of(measure)))
     }
 
     /// Parts of the mean.

@@ -30,8 +30,11 @@ impl Taker {
     }
 }
 
-/// How many more pairs a member may hold.
+/// How many more pairs a member may get: none while its disk has no room for their logs.
 pub(crate) fn pairs_left(member: &MemberFigures) -> u32 {
+    if member.disk_full {
+        return 0;
+    }
     member.pairs_max.saturating_sub(u32::try_from(member.pairs.len()).unwrap_or(u32::MAX))
 }
 
@@ -59,17 +62,17 @@ pub(crate) fn takers(
         .collect()
 }
 
-/// Why none takes a pair; None if one does, as things are.
+/// Why none takes a pair, with so many bytes to grow by; None if one does, as things are.
 pub(crate) fn no_target(
     figures: &Figures,
     history: &History,
     rules: &BalanceRules,
-    held: &HeldPair,
+    (held, grows_bytes): (&HeldPair, u64),
     from: NodeId,
     leaves: impl Fn(&MemberFigures) -> bool,
 ) -> Option<NoTarget> {
     let needs_bytes = held.load.unwrap_or_default().memory_bytes;
-    let mut why = NoTarget { needs_bytes, ..NoTarget::default() };
+    let mut why = NoTarget { needs_bytes, grows_bytes, ..NoTarget::default() };
     for member in figures.members.iter().filter(|member| member.node != from) {
         why.others += 1;
         let failure = history.failure(held.pair, member.node);
@@ -79,9 +82,11 @@ pub(crate) fn no_target(
             why.not_serving += 1;
         } else if !member.told_within(rules.window_ms) {
             why.unreported += 1;
+        } else if member.disk_full {
+            why.no_disk += 1;
         } else if pairs_left(member) == 0 {
             why.full += 1;
-        } else if member.memory_left_bytes < needs_bytes {
+        } else if member.memory_left_bytes < needs_bytes.saturating_add(grows_bytes) {
             why.no_memory += 1;
             why.most_left_bytes = why.most_left_bytes.max(member.memory_left_bytes);
         } else if let Some(failure) = failure {

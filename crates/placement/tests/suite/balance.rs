@@ -281,7 +281,7 @@ fn memory_and_number_of_pairs_of_targets_are_respected() {
     }
     let mut full = figures.clone();
     at(&mut full, 2).pairs_max = 0;
-    let words = "drains, has given one a short time ago, or lacks memory for writes itself";
+    let words = "drains, has given one a short time ago, lacks memory for writes itself, or has a full disk";
     assert!(rest(look(&full)).to_string().ends_with(words));
     at(&mut figures, 2).memory_left_bytes = 200 * MIB;
     assert_eq!(planned(look(&figures)).to, NodeId(2), "exactly as much as it takes");

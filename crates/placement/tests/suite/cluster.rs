@@ -34,6 +34,7 @@ pub(crate) fn member(node: u32, pairs: Vec<HeldPair>) -> MemberFigures {
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
         writes_wait: false,
+        disk_full: false,
         pairs_max: 256,
         pairs,
     }

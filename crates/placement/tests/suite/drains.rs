@@ -4,11 +4,13 @@ use cell_placement::{
     Advice, Arrival, BalanceRules, DrainRefusal, MemberState, MoveCause, MoveFailure, MoveReason,
     MoveUnderWay, NextStep, PairHold, PairObstacle, PlannedMove, RestReason,
 };
+use cell_random::Random;
 use cell_terms::{NodeId, PairId};
 
 use crate::cluster::{
     MIB, NOW_MS, at, balancer, carry_out, cluster, look, pair, pass, planned, rest, stall, with_rules,
 };
+use crate::model::Model;
 
 #[test]
 fn drain_moves_the_largest_pair_first_to_who_has_least() {
@@ -55,7 +57,7 @@ fn plan_of_a_drain_has_a_place_for_each_pair() {
 #[test]
 fn plan_is_tight_where_an_even_one_would_not_fit() {
     let mut figures = cluster(&[vec![pair(50, 0), pair(45, 0), pair(45, 0)], vec![], vec![]]);
-    at(&mut figures, 2).memory_left_bytes = 90 * MIB;
+    at(&mut figures, 2).memory_left_bytes = 104 * MIB;
     at(&mut figures, 3).memory_left_bytes = 60 * MIB;
     let plan = balancer().drain_plan(&figures, &[NodeId(1)]).unwrap();
     let to = |pair| plan.moves.iter().find(|planned| planned.pair == PairId(pair)).unwrap().to;
@@ -67,6 +69,92 @@ fn plan_is_tight_where_an_even_one_would_not_fit() {
         carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Drain));
     }
     assert!(at(&mut figures, 1).pairs.is_empty());
+}
+
+/// One that filled the others to the last byte was begun, and stood half done when they had grown a little.
+#[test]
+fn plan_leaves_the_others_room_to_grow() {
+    let mut figures = cluster(&[vec![pair(40, 0), pair(40, 0)], vec![], vec![]]);
+    for (left, fits) in [(40, false), (44, false), (45, true)] {
+        for node in [2, 3] {
+            at(&mut figures, node).memory_left_bytes = left * MIB;
+        }
+        assert_eq!(balancer().drain_plan(&figures, &[NodeId(1)]).is_ok(), fits, "{left} MiB");
+    }
+    // What was begun goes on with less.
+    for node in [2, 3] {
+        at(&mut figures, node).memory_left_bytes = 40 * MIB;
+    }
+    at(&mut figures, 1).draining = true;
+    assert_eq!(planned(look(&figures)).pair, PairId(100));
+}
+
+/// Pairs grow meanwhile by what the plan leaves for that, several nodes drain at a time, and some of the pairs
+/// cannot leave at first.
+#[test]
+fn drain_that_a_plan_permits_is_carried_out_to_its_end() {
+    let mut permitted = 0;
+    for seed in 0..400 {
+        let mut random = Random::new(seed ^ 0xd4a1);
+        let sizes: Vec<Vec<u64>> = (0..random.between(3, 6))
+            .map(|_| (0..random.between(1, 8)).map(|_| random.between(8, 60)).collect())
+            .collect();
+        let mut model = Model::of_sizes(seed, &sizes);
+        for node in 1..=sizes.len() {
+            model.set_memory_left(node as u32, random.between(0, 250) * MIB);
+        }
+        let leaving: Vec<NodeId> = (1..=random.between(1, 2) as u32).map(NodeId).collect();
+        if model.balancer.drain_plan(&model.figures, &leaving).is_err() {
+            continue;
+        }
+        permitted += 1;
+        leaving.iter().for_each(|node| model.drain(node.0, true));
+        // What each may still grow by.
+        let mut grows: Vec<(PairId, u64)> = Vec::new();
+        for (node, sizes) in (1..).zip(&sizes[..leaving.len()]) {
+            let pairs = (0..).zip(sizes).map(|(place, mib)| (PairId(node * 100 + place), mib * MIB / 8));
+            grows.extend(pairs);
+        }
+        let held = grows[random.index(grows.len())].0;
+        model.hold(held, Some(PairHold::Split));
+        let is_over = |model: &Model| {
+            let mut draining = model.figures.members.iter().filter(|member| member.draining);
+            draining.all(|member| member.pairs.is_empty())
+        };
+        for step in 0..200 {
+            model.step();
+            if is_over(&model) {
+                break;
+            }
+            let (pair, left) = &mut grows[random.index(grows.len())];
+            let bytes = random.between(0, *left);
+            *left -= bytes;
+            model.grow(*pair, bytes);
+            if step == 20 {
+                model.hold(held, None);
+            }
+        }
+        assert!(is_over(&model), "seed {seed}: {:#?}", model.figures.members);
+    }
+    assert!((100..400).contains(&permitted), "{permitted} of 400");
+}
+
+/// Its moves were begun one after the other, and came to nothing.
+#[test]
+fn drain_to_full_disks_is_refused_and_no_pair_goes_to_one() {
+    let mut figures = cluster(&[vec![pair(100, 0)], vec![], vec![pair(50, 0)]]);
+    at(&mut figures, 2).disk_full = true;
+    let plan = balancer().drain_plan(&figures, &[NodeId(1)]).unwrap();
+    assert_eq!(plan.moves.first().map(|planned| planned.to), Some(NodeId(3)));
+    at(&mut figures, 3).disk_full = true;
+    let refused = balancer().drain_plan(&figures, &[NodeId(1)]).unwrap_err();
+    let words = "the other nodes lack room for 1 pair with 100.0 MiB, pair-100 of node-1 among them: none of 2 \
+                 other nodes can take it: 2 have no room on their disks for the logs";
+    assert_eq!(refused.to_string(), words);
+    at(&mut figures, 1).draining = true;
+    assert!(matches!(rest(look(&figures)), RestReason::DrainWaits { .. }));
+    at(&mut figures, 1).draining = false;
+    assert!(matches!(rest(look(&figures)), RestReason::NothingHelps { .. }));
 }
 
 #[test]
@@ -89,7 +177,8 @@ fn drain_that_cannot_be_is_refused_in_clear_words() {
     assert_eq!(why.to_string(), words);
     at(&mut short, 2).memory_left_bytes = 50 * MIB;
     let words = "the other nodes lack room for 3 pairs with 300.0 MiB, pair-100 of node-1 among them: none of 1 \
-                 other node can take it: 1 lacks the memory (it takes 100.0 MiB, at most 50.0 MiB is left)";
+                 other node can take it: 1 lacks the memory (it takes 100.0 MiB and 12.5 MiB to grow, at most \
+                 50.0 MiB is left)";
     assert_eq!(refused(&short, &[1]).to_string(), words);
     let mut full = figures.clone();
     at(&mut full, 2).pairs_max = 1;

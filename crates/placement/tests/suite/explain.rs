@@ -22,6 +22,22 @@ node-2: 2 pairs, 600.0 MiB (67 % of the mean), 60.0 % of its worker's time (67 %
     assert_eq!(explained.to_string(), words);
 }
 
+/// Each was said to have 0 % of the mean, also the one that had nearly all.
+#[test]
+fn measure_of_which_there_is_too_little_is_not_compared() {
+    let explained = balancer().explain(NOW_MS, &cluster(&[vec![pair(5, 1)], vec![]]));
+    let percents = |at: usize| (explained.nodes[at].bytes_percent, explained.nodes[at].load_percent);
+    assert_eq!([percents(0), percents(1)], [(None, None), (None, None)]);
+    let words =
+        "node-1: 1 pair, 5.0 MiB (too little to count), 0.1 % of its worker's time (too little to count)";
+    assert_eq!(explained.nodes[0].to_string(), words);
+    // 35 MiB among two nodes are enough.
+    let explained = balancer().explain(NOW_MS, &cluster(&[vec![pair(5, 1)], vec![pair(30, 1)]]));
+    let percents: Vec<_> =
+        explained.nodes.iter().map(|node| (node.bytes_percent, node.load_percent)).collect();
+    assert_eq!(percents, [(Some(29), None), (Some(171), None)]);
+}
+
 #[test]
 fn explaining_changes_nothing() {
     let figures = cluster(&[vec![pair(300, 300); 4], vec![pair(300, 300)]]);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use cell_placement::{
     Arrival, BalanceRules, Balancer, Figures, HeldPair, MemberFigures, MoveCause, MoveFailure, MoveReason,
-    MoveUnderWay, NextStep, PairLoad, PlannedMove,
+    MoveUnderWay, NextStep, PairHold, PairLoad, PlannedMove,
 };
 use cell_random::Random;
 use cell_terms::{NodeId, PairId};
@@ -129,6 +129,27 @@ impl Model {
             self.truth.insert(held.pair, *load);
         }
         member.memory_left_bytes -= bytes;
+    }
+
+    /// Writes go to a pair, wherever it is.
+    pub(crate) fn grow(&mut self, pair: PairId, bytes: u64) {
+        let truth = self.truth.get_mut(&pair).unwrap();
+        (truth.bytes, truth.memory_bytes) = (truth.bytes + bytes, truth.memory_bytes + bytes);
+        let grown = *truth;
+        let has = |member: &&mut MemberFigures| member.pairs.iter().any(|held| held.pair == pair);
+        let member = self.figures.members.iter_mut().find(has).unwrap();
+        if !member.draining {
+            member.memory_left_bytes = member.memory_left_bytes.checked_sub(bytes).expect("it has room");
+        }
+        let held = member.pairs.iter_mut().find(|held| held.pair == pair).unwrap();
+        let load = held.load.as_mut().unwrap();
+        (load.bytes, load.memory_bytes) = (grown.bytes, grown.memory_bytes);
+    }
+
+    /// Something has hold of a pair, or has no more.
+    pub(crate) fn hold(&mut self, pair: PairId, hold: Option<PairHold>) {
+        let pairs = self.figures.members.iter_mut().flat_map(|member| &mut member.pairs);
+        pairs.filter(|held| held.pair == pair).for_each(|held| held.hold = hold);
     }
 
     fn member(&mut self, node: NodeId) -> Option<&mut MemberFigures> {
