@@ -211,8 +211,7 @@ impl BringUp {
     /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go
     /// back after the handing, to a source that may find no room for new logs of its own on the same disk.
     fn check_disk(&self) -> Result<(), NodeError> {
-        let log = LogOptions::from_settings(&self.options.settings);
-        let needed = 2 * log.segment_bytes.min(log.first_segment_bytes);
+        let needed = first_segments_bytes(&self.options.settings);
         match self.log_root.storage.free_bytes().map_err(WalError::from)? {
             Some(free) if free < needed => Err(NodeError::DiskFull { free, needed }),
             _ => Ok(()),
@@ -254,6 +253,14 @@ impl BringUp {
     pub(crate) fn check_geometry(&self, row: &PairRow) -> Result<(), NodeError> {
         check_geometry(row.geometry, &self.options.settings)
     }
+}
+
+/// What the first segments of a pair's logs take on the disk: a node whose disk has less takes no pair that
+/// moves.
+#[must_use]
+pub fn first_segments_bytes(settings: &Settings) -> u64 {
+    let log = LogOptions::from_settings(settings);
+    2 * log.segment_bytes.min(log.first_segment_bytes)
 }
 
 /// How the settings want the key space spread: over no more slots than a region has, one of which is left for

@@ -290,7 +290,8 @@ impl<L> ControlDriver<L> {
     fn look_at_balance(&mut self, now_ns: u64) -> bool {
         let Some(balance) = &mut self.balance else { return false };
         let memory_left_bytes = self.environment.budget.figures().available;
-        let is_news = balance.look(self.agent.view(), memory_left_bytes, now_ns);
+        let left = (memory_left_bytes, self.disk_free);
+        let is_news = balance.look(self.agent.view(), left, now_ns);
         if balance.take_wrote() {
             self.agent.hurry(0);
         }

@@ -14,7 +14,8 @@ pub struct WorkerFigures {
     pub at_ns: u64,
     /// What it does.
     pub state: ToldState,
-    /// Puts came a moment ago for which there is no memory, and which a pair that leaves would help.
+    /// Puts came a moment ago for which there is no memory: they wait, or were refused. A pair that leaves
+    /// would help.
     pub writes_wait: bool,
     /// Its meganodes of entries.
     pub meganodes: u64,

@@ -67,7 +67,11 @@ mod worker;
 
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
-pub use balance::{BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, lacks_room};
+pub use balance::{
+    BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, RoomElsewhere, lacks_room,
+    room_elsewhere,
+};
+pub use bring_up::first_segments_bytes;
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;

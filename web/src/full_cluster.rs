@@ -201,6 +201,7 @@ fn balance() -> BalanceSnapshot {
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
         writes_wait: false,
+        disk_full: false,
         pairs_max: 8,
         pairs,
     };

@@ -149,9 +149,12 @@ pub struct FiguresRow {
     pub serving_ms: u64,
     /// Memory that pairs may still take there.
     pub memory_left_bytes: u64,
-    /// Writes wait there for memory.
+    /// Puts find no memory there: they wait, or are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writes_wait: bool,
+    /// The disk under its logs has no room for those of one more pair.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disk_full: bool,
     /// How many pairs it may hold.
     pub pairs_max: u32,
     /// Its meganodes of entries.
@@ -372,6 +375,7 @@ mod tests {
             serving_ms: 8,
             memory_left_bytes: 10,
             writes_wait: false,
+            disk_full: false,
             pairs_max: 11,
             meganodes: 12,
             more_rows: 0,
@@ -389,8 +393,9 @@ mod tests {
         );
         assert_eq!(text(&row()), expected);
         assert_eq!(parse_figures(expected).unwrap(), row());
-        let full = FiguresRow { writes_wait: true, ..row() };
-        assert!(text(&full).contains(r#""memory_left_bytes":10,"writes_wait":true,"pairs_max":11"#));
+        let full = FiguresRow { writes_wait: true, disk_full: true, ..row() };
+        let words = r#""memory_left_bytes":10,"writes_wait":true,"disk_full":true,"pairs_max":11"#;
+        assert!(text(&full).contains(words));
         assert_eq!(parse_figures(&text(&full)).unwrap(), full);
         let seat = BalancerSeat { incarnation: Incarnation(9), node: NodeId(1), moves: 2 };
         let expected = r#"{"incarnation":9,"node":1,"moves":2}"#;

@@ -33,12 +33,12 @@ use crate::split::SpreadView;
 use crate::wall_clock::WallClock;
 use picture::SeenFigures;
 use spreading::{Spreading, may_spread};
-use telling::Telling;
+use telling::{NodeRoom, Telling};
 use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
-pub use room::{CannotEmpty, lacks_room};
+pub use room::{CannotEmpty, RoomElsewhere, lacks_room, room_elsewhere};
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;
@@ -197,11 +197,17 @@ impl BalanceDriver {
         Some(shown.summed())
     }
 
-    /// Takes everything a step further. Whether there is something new for people.
-    pub(crate) fn look(&mut self, view: &ClusterView, memory_left_bytes: u64, now_ns: u64) -> bool {
+    /// Takes everything a step further, with so much memory left, and so much of the disk as far as that is
+    /// known. Whether there is something new for people.
+    pub(crate) fn look(
+        &mut self,
+        view: &ClusterView,
+        (memory_left_bytes, disk_free_bytes): (u64, Option<u64>),
+        now_ns: u64,
+    ) -> bool {
         self.moves = self.moves.clone().at(self.wall.at_ms(now_ns));
         self.seen.observe(view, now_ns);
-        self.tell(memory_left_bytes, now_ns);
+        self.tell(memory_left_bytes, disk_free_bytes, now_ns);
         let balancer = view.balance.seat.map(|seen| seen.seat.node);
         let is_news = std::mem::replace(&mut self.shown, balancer) != balancer;
         let Some(seat) = self.sit(view, now_ns) else { return is_news };
@@ -226,9 +232,11 @@ impl BalanceDriver {
         !is_known
     }
 
-    fn tell(&mut self, memory_left_bytes: u64, now_ns: u64) {
+    fn tell(&mut self, memory_left_bytes: u64, disk_free_bytes: Option<u64>, now_ns: u64) {
         let who = (self.member.incarnation, self.member.node);
-        let room = (memory_left_bytes, self.options.pairs_max, self.options.log_bytes);
+        let BalanceOptions { pairs_max, log_bytes, first_segments_bytes, .. } = self.options;
+        let disk_full = disk_free_bytes.is_some_and(|free| free < first_segments_bytes);
+        let room = NodeRoom { memory_left_bytes, disk_full, pairs_max, log_bytes };
         let Some(row) = self.telling.due(who, room, self.window_ms(), now_ns) else { return };
         match self.balance.tell(&row) {
             Ok(()) => self.telling.told(row, now_ns),

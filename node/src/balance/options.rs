@@ -3,6 +3,7 @@
 use cell_placement::BalanceRules;
 use cell_terms::setting::Settings;
 
+use crate::bring_up::first_segments_bytes;
 use crate::limits::PAIRS_MAX;
 use crate::memory_plan::log_buffer_bytes;
 
@@ -17,13 +18,15 @@ pub struct BalanceOptions {
     pub pairs_max: u32,
     /// What a pair takes besides its regions: its log's buffers.
     pub log_bytes: u64,
+    /// What the first segments of a pair's logs take on the disk.
+    pub first_segments_bytes: u64,
 }
 
 impl BalanceOptions {
     /// With these rules.
     #[must_use]
     pub fn new(on: bool, rules: BalanceRules) -> BalanceOptions {
-        BalanceOptions { on, rules, pairs_max: PAIRS_MAX, log_bytes: 0 }
+        BalanceOptions { on, rules, pairs_max: PAIRS_MAX, log_bytes: 0, first_segments_bytes: 0 }
     }
 
     /// Reads the settings.
@@ -42,7 +45,9 @@ impl BalanceOptions {
             ..BalanceRules::default()
         };
         let log_bytes = log_buffer_bytes(settings);
-        BalanceOptions { log_bytes, ..BalanceOptions::new(settings.text("balance") == "on", rules) }
+        let first_segments_bytes = first_segments_bytes(settings);
+        let on = settings.text("balance") == "on";
+        BalanceOptions { log_bytes, first_segments_bytes, ..BalanceOptions::new(on, rules) }
     }
 }
 

@@ -114,6 +114,7 @@ fn member(view: &ClusterView, row: &MemberRow, seen: &SeenFigures, now_ns: u64) 
         serving_ms: told.map_or(0, |told| told.serving_ms.saturating_add(ago_ms)),
         memory_left_bytes: told.map_or(0, |told| told.memory_left_bytes),
         writes_wait: told.is_some_and(|told| told.writes_wait),
+        disk_full: told.is_some_and(|told| told.disk_full),
         pairs_max: told.map_or(0, |told| told.pairs_max),
         pairs: Vec::new(),
     }

@@ -19,7 +19,9 @@ const TOLD_EVERY_MS: u64 = 1_000;
 /// What they take and do, no more often than after this part of the window: each time is a synced write of
 /// the coordinator's, and under load figures change all the time.
 const CHANGED_PARTS: u64 = 8;
-/// Unless that is this part of all, and these bytes besides, as in a load: halves go by what others have.
+/// Unless that is this part of all, and these bytes besides, as in a load: halves go by what others have. Or
+/// this part of the memory that is left: where a pair finds room, and whether a node can be emptied, goes by
+/// that.
 const MUCH_PART: u64 = 8;
 const MUCH_STEP: u64 = 4 << 20;
 /// Bytes that have to change, besides a part of all.
@@ -28,6 +30,18 @@ const BYTES_STEP: u64 = 1 << 20;
 const LOAD_STEP_NS: u64 = 5_000_000;
 /// That part.
 const STEP_PART: u64 = 16;
+
+/// What a node has for more pairs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeRoom {
+    pub(super) memory_left_bytes: u64,
+    /// The disk under its logs has no room for those of one more pair.
+    pub(super) disk_full: bool,
+    /// How many pairs it may hold.
+    pub(super) pairs_max: u32,
+    /// What a pair takes besides its regions.
+    pub(super) log_bytes: u64,
+}
 
 /// One pair, as long as the worker has it.
 #[derive(Debug)]
@@ -114,7 +128,7 @@ impl Telling {
     pub(super) fn due(
         &self,
         (incarnation, node): (Incarnation, NodeId),
-        (memory_left_bytes, pairs_max, log_bytes): (u64, u32, u64),
+        room: NodeRoom,
         window_ms: u64,
         now_ns: u64,
     ) -> Option<FiguresRow> {
@@ -123,6 +137,7 @@ impl Telling {
             return None;
         }
         let (latest, since_ns) = (self.latest.as_ref()?, self.serving_since_ns?);
+        let NodeRoom { memory_left_bytes, disk_full, pairs_max, log_bytes } = room;
         let told = latest.pairs.iter().filter_map(|used| self.pair(used, log_bytes, latest.at_ns, now_ns));
         let row = FiguresRow {
             incarnation,
@@ -131,6 +146,7 @@ impl Telling {
             serving_ms: now_ns.saturating_sub(since_ns) / 1_000_000,
             memory_left_bytes,
             writes_wait: latest.writes_wait,
+            disk_full,
             pairs_max,
             meganodes: latest.meganodes,
             more_rows: 0,
@@ -140,7 +156,9 @@ impl Telling {
         let is_old = told_ms.is_none_or(|ms| latest.writes_wait || ms >= window_ms / TOLD_PARTS);
         let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
         let differs = |told: &Told| {
-            let is_much = far(bytes(&told.row), bytes(&row), MUCH_STEP, MUCH_PART);
+            let left = [&told.row, &row].map(|row| row.memory_left_bytes);
+            let is_much = far(bytes(&told.row), bytes(&row), MUCH_STEP, MUCH_PART)
+                || far(left[0], left[1], MUCH_STEP, MUCH_PART);
             are_others(&told.row, &row) || is_much || may_change && differ(&told.row, &row)
         };
         (is_old || self.told.as_ref().is_none_or(differs)).then_some(row)
@@ -166,12 +184,14 @@ impl Telling {
     }
 }
 
-/// Whether there are other pairs, or something else keeps them, or writes wait where none did.
+/// Whether there are other pairs, or something else keeps them, or writes wait where none did, or the disk is
+/// full.
 fn are_others(old: &FiguresRow, new: &FiguresRow) -> bool {
     let pairs = |row: &FiguresRow| -> Vec<_> {
         row.pairs.iter().map(|told| (told.pair, told.epoch, told.hold)).collect()
     };
-    (old.state, old.writes_wait) != (new.state, new.writes_wait) || pairs(old) != pairs(new)
+    let state = |row: &FiguresRow| (row.state, row.writes_wait, row.disk_full);
+    state(old) != state(new) || pairs(old) != pairs(new)
 }
 
 /// Whether they take or do so much more or less that somebody should know of it.
@@ -209,8 +229,15 @@ mod tests {
         telling.count(figures, WINDOW_MS * 1_000_000);
     }
 
+    const ROOM: NodeRoom =
+        NodeRoom { memory_left_bytes: 1 << 30, disk_full: false, pairs_max: 8, log_bytes: 100 };
+
     fn due(telling: &Telling, now_ns: u64) -> Option<FiguresRow> {
-        telling.due((Incarnation(7), NodeId(1)), (1 << 30, 8, 100), WINDOW_MS, now_ns)
+        due_with(telling, ROOM, now_ns)
+    }
+
+    fn due_with(telling: &Telling, room: NodeRoom, now_ns: u64) -> Option<FiguresRow> {
+        telling.due((Incarnation(7), NodeId(1)), room, WINDOW_MS, now_ns)
     }
 
     fn tell(telling: &mut Telling, now_ns: u64) -> FiguresRow {
@@ -299,6 +326,21 @@ mod tests {
         assert!(!tell(&mut telling, 4 * SECOND).writes_wait);
         count(&mut telling, false, 5);
         assert_eq!(due(&telling, 5 * SECOND), None);
+    }
+
+    /// A drain was begun by what had been left some seconds before.
+    #[test]
+    fn memory_that_shrinks_by_much_of_what_is_left_and_a_full_disk_are_told_within_a_second() {
+        let mut telling = Telling::default();
+        count(&mut telling, vec![used(1, 100 << 20, 0)], SECOND);
+        let left = |mib: u64| NodeRoom { memory_left_bytes: mib << 20, ..ROOM };
+        let row = due_with(&telling, left(64), SECOND).unwrap();
+        telling.told(row, SECOND);
+        let soon = |telling: &Telling, room| due_with(telling, room, 2 * SECOND).is_some();
+        assert!(!soon(&telling, left(64)) && !soon(&telling, left(55)), "that is little");
+        assert!(soon(&telling, left(50)) && soon(&telling, left(80)));
+        assert!(soon(&telling, NodeRoom { disk_full: true, ..left(64) }));
+        assert_eq!(due_with(&telling, left(5), 2 * SECOND - 1), None, "not each moment");
     }
 
     /// Of more than 256 pairs some were not told, and nothing in the cluster was balanced any more.

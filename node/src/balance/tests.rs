@@ -39,6 +39,8 @@ struct World {
     now_ns: u64,
     /// The driver's node has little memory left, and writes wait there.
     is_full: bool,
+    /// What its disk has left, if it says so.
+    disk_free_bytes: Option<u64>,
 }
 
 fn options(on: bool) -> BalanceOptions {
@@ -84,7 +86,8 @@ fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
     driver.set_wall_zero_ms(WALL_ZERO_MS);
     let mut watch = Watch::new(coordinator);
     watch.follow_balance();
-    World { link: sim.link(), sim, peers, driver, own, watch, now_ns: SECOND, is_full: false }
+    let (now_ns, is_full, disk_free_bytes) = (SECOND, false, None);
+    World { link: sim.link(), sim, peers, driver, own, watch, now_ns, is_full, disk_free_bytes }
 }
 
 impl World {
@@ -135,6 +138,7 @@ impl World {
             serving_ms: 3_600_000,
             memory_left_bytes,
             writes_wait: false,
+            disk_full: false,
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,
@@ -146,7 +150,8 @@ impl World {
     fn look(&mut self) -> bool {
         self.watch.look().unwrap();
         let memory_left_bytes = if self.is_full { MIB } else { 1 << 40 };
-        let is_news = self.driver.look(self.watch.view(), memory_left_bytes, self.now_ns);
+        let left = (memory_left_bytes, self.disk_free_bytes);
+        let is_news = self.driver.look(self.watch.view(), left, self.now_ns);
         self.watch.look().unwrap();
         is_news
     }
@@ -433,17 +438,32 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
     let mut world = world(0, 2, options(false));
     world.watch.look().unwrap();
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None, "nobody has told");
+    let RoomElsewhere::Unknown(why) = room_elsewhere(world.watch.view(), &[NodeId(1)]) else { panic!() };
+    assert_eq!(why, "node-1 has not told yet what it has");
     for _ in 0..20 {
         world.pass();
     }
     assert_eq!(world.watch.view().balance.figures.len(), 2);
-    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None);
+    assert_eq!(room_elsewhere(world.watch.view(), &[NodeId(1)]), RoomElsewhere::Enough);
     world.tell_other_with(150 * MIB);
     world.watch.look().unwrap();
     let CannotEmpty { why, next } = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
     assert_eq!(next, None, "more room helps");
     assert!(why.contains("lack room for 1 pair"), "{why}");
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(2)]), None, "it has no pairs");
+}
+
+/// Moves there were begun one after the other, and each came to nothing.
+#[test]
+fn node_whose_disk_has_no_room_for_logs_gets_no_pair() {
+    let options = BalanceOptions { first_segments_bytes: 8 * MIB, ..options(true) };
+    let mut world = world(1, 2, options);
+    world.disk_free_bytes = Some(8 * MIB - 1);
+    assert_eq!(world.seconds_to_a_move(), None);
+    let CannotEmpty { why, .. } = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    assert!(why.contains("1 has no room on its disk for the logs"), "{why}");
+    world.disk_free_bytes = Some(8 * MIB);
+    assert!(world.seconds_to_a_move().is_some());
 }
 
 #[test]

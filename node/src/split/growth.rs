@@ -243,6 +243,11 @@ impl Growth {
         now_ns >= self.split_after_ns
     }
 
+    /// Whether the last pair that was wanted could not be: there was no memory for it.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.short_of_memory
+    }
+
     /// Whether pairs that are short of extents are to be looked at.
     pub(super) fn may_look(&self, now_ns: u64) -> bool {
         now_ns >= self.short_after_ns

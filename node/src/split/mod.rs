@@ -35,6 +35,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, NodeId, PairId, SessionId};
 
 use crate::directory::MeganodeAt;
+use crate::limits::PAIR_BYTES_MIN;
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
 use compaction::Compactions;
@@ -109,6 +110,7 @@ impl Splits {
     /// A session has ended: what of it goes along with an adoption is for nobody.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.targets.forget_session(session);
+        self.relief.forget_session(session);
     }
 
     /// Whether a write to a key of this meganode has to wait for a split.
@@ -206,17 +208,29 @@ impl Splits {
         self.effects.changed();
     }
 
-    /// A put was refused for want of room in this pair. Whether it may come again: what lacks is memory, and
-    /// balance lets a pair leave, or could.
-    pub(crate) fn awaits_relief(&mut self, pairs: &Pairs, at: PairAt, now_ns: u64) -> bool {
+    /// A put of a session was refused for want of room in this pair. Whether it may come again: what lacks is
+    /// memory, and balance lets a pair leave, or could.
+    pub(crate) fn awaits_relief(
+        &mut self,
+        pairs: &Pairs,
+        at: PairAt,
+        session: SessionId,
+        now_ns: u64,
+    ) -> bool {
         let left_bytes = pairs.pair(at).obtainable_bytes();
-        let leaves = self.spread.relief(left_bytes, now_ns);
-        leaves.is_some_and(|leaves| self.relief.comes_again(leaves, now_ns))
+        if let Some(leaves) = self.spread.relief(left_bytes, now_ns) {
+            return self.relief.comes_again(session, leaves, now_ns);
+        }
+        // That none can leave is the balancer's word, which says why if it knows what for.
+        if left_bytes < PAIR_BYTES_MIN || self.growth.is_short_of_memory() {
+            self.relief.lacks(now_ns);
+        }
+        false
     }
 
-    /// Whether puts wait for that.
-    pub(crate) fn is_relief_awaited(&self, now_ns: u64) -> bool {
-        self.relief.is_awaited(now_ns)
+    /// Whether puts find no memory just now.
+    pub(crate) fn lacks_memory(&self, now_ns: u64) -> bool {
+        self.relief.is_lacking(now_ns)
     }
 
     /// A pair is not this node's any more.

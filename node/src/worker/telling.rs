@@ -39,7 +39,7 @@ impl Worker {
         self.commands.push(Command::Figures(Box::new(WorkerFigures {
             at_ns: self.now_ns,
             state,
-            writes_wait: self.splits.is_relief_awaited(self.now_ns),
+            writes_wait: self.splits.lacks_memory(self.now_ns),
             meganodes,
             pairs,
         })));

@@ -5,7 +5,7 @@ use cell_pair::{NoRoom, Pair, WriteError};
 use cell_protocol::{Condition, Delete, Put, ReadOnlyReason, Refusal, Reply, RequestHeader, WriteName};
 use cell_recovery::{Admission, WriteCompletion, WriteOutcome};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, SlotIndex, Version};
+use cell_terms::{Csn, SessionId, SlotIndex, Version};
 
 use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
@@ -30,7 +30,7 @@ impl Worker {
         }
         self.operations.put += 1;
         let result = decide_put(self.pairs.pair_mut(there.pair), there.slot, put);
-        self.answer_write(connection, header, there, result);
+        self.answer_write(connection, header, (there, put.name.session), result);
     }
 
     pub(super) fn delete(
@@ -49,14 +49,14 @@ impl Worker {
         }
         self.operations.delete += 1;
         let result = decide_delete(self.pairs.pair_mut(there.pair), there.slot, delete);
-        self.answer_write(connection, header, there, result);
+        self.answer_write(connection, header, (there, delete.name.session), result);
     }
 
     fn answer_write(
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
-        there: MeganodeAt,
+        (there, session): (MeganodeAt, SessionId),
         result: Result<(WriteOutcome, Csn), WriteError>,
     ) {
         match result {
@@ -66,7 +66,7 @@ impl Worker {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull });
             }
             Err(WriteError::NoRoom(NoRoom::Region | NoRoom::Slot)) => {
-                let refusal = self.no_room(there.pair);
+                let refusal = self.no_room(there.pair, session);
                 self.refuse(connection, header, refusal);
             }
             Err(WriteError::Pair(error)) => self.broken(connection, header, error),
@@ -74,16 +74,14 @@ impl Worker {
         self.pairs.raise(there.pair); // moves at once unless writes are synchronous
     }
 
-    /// What a put is answered that finds no room in this pair.
-    fn no_room(&mut self, at: PairAt) -> Refusal {
-        let is_known = self.splits.is_relief_awaited(self.now_ns);
-        if !self.splits.awaits_relief(&self.pairs, at, self.now_ns) {
-            return Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull };
-        }
-        if !is_known {
+    /// What a put of a session is answered that finds no room in this pair.
+    fn no_room(&mut self, at: PairAt, session: SessionId) -> Refusal {
+        let is_known = self.splits.lacks_memory(self.now_ns);
+        let comes_again = self.splits.awaits_relief(&self.pairs, at, session, self.now_ns);
+        if !is_known && self.splits.lacks_memory(self.now_ns) {
             self.figures.due_ns = self.now_ns; // the sooner it is told, the sooner a pair leaves
         }
-        Refusal::Busy
+        if comes_again { Refusal::Busy } else { Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull } }
     }
 
     fn answer_outcome(

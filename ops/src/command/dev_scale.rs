@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use cell_drill::wire::Refused;
 use clap::{Args, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time};
 use crate::dev::scale::ScaleClient;
-use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
+use crate::dev::scale_wire::{ScaleDone, ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
 use crate::output::message;
@@ -93,18 +94,36 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
 
 impl Scale {
     fn ask(&mut self, request: ScaleRequest) -> Result<Vec<ScaleNode>, Broken> {
-        let answer = self.client.ask(request).map_err(|error| {
-            let what = format!("the supervisor does not answer: {error}");
-            Broken::Failure(Failure::new(Exit::Unreachable, what).next("is its cluster being stopped?"))
-        })?;
-        let nodes = answer.map_err(|refused| {
-            let next = self.reached.in_text(&refused.next);
-            Broken::Failure(Failure::usage(refused.what).next(next))
-        })?;
+        let nodes = self.answer(request)?.map_err(|refused| self.refused(refused))?;
         if let Some(node) = nodes.first() {
             self.reached = self.reached.clone().and_server(&node.server);
         }
         Ok(nodes)
+    }
+
+    fn answer(&mut self, request: ScaleRequest) -> Result<ScaleDone, Broken> {
+        self.client.ask(request).map_err(|error| {
+            let what = format!("the supervisor does not answer: {error}");
+            Broken::Failure(Failure::new(Exit::Unreachable, what).next("is its cluster being stopped?"))
+        })
+    }
+
+    fn refused(&self, refused: Refused) -> Broken {
+        let next = self.reached.in_text(&refused.next);
+        Broken::Failure(Failure::usage(refused.what).next(next))
+    }
+
+    /// Says what is waited for, and waits a moment.
+    fn lacks(&mut self, what: String) -> Result<(), Broken> {
+        if self.said != what {
+            message::note(&what);
+            self.said.clone_from(&what);
+        }
+        if let Some(enough) = self.waiting.enough() {
+            return Err(Broken::Enough(enough, what));
+        }
+        thread::sleep(LOOK_EVERY);
+        Ok(())
     }
 
     /// Looks until it is as `stand` wants it.
@@ -127,14 +146,18 @@ impl Scale {
                     return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
                 }
             };
-            if self.said != what {
-                message::note(&what);
-                self.said.clone_from(&what);
+            self.lacks(what)?;
+        }
+    }
+
+    /// Has the nodes from this number on emptied, once it is known that the others have room.
+    fn drain(&mut self, from: u16) -> Result<(), Broken> {
+        loop {
+            match self.answer(ScaleRequest::Drain { from })? {
+                Ok(_) => return Ok(()),
+                Err(refused) if refused.is_away => self.lacks(refused.what)?,
+                Err(refused) => return Err(self.refused(refused)),
             }
-            if let Some(enough) = self.waiting.enough() {
-                return Err(Broken::Enough(enough, what));
-            }
-            thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -146,15 +169,11 @@ impl Scale {
         // Nodes that were to go at an earlier try, and are to stay.
         for node in nodes.clone().iter().filter(|node| node.node < wanted && node.draining) {
             message::note(&format!("node {} is not to be emptied any more", node.node));
-            nodes = self.ask(ScaleRequest::Drain { node: node.node, on: false })?;
+            nodes = self.ask(ScaleRequest::Undrain { node: node.node })?;
         }
         // What an earlier try began goes on: its pairs have their places already.
         if nodes.iter().any(|node| node.node >= wanted && !node.draining) {
-            self.ask(ScaleRequest::Room { from: wanted })?;
-        }
-        // All at once: what leaves one does not go to another that leaves.
-        for node in wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX) {
-            self.ask(ScaleRequest::Drain { node, on: true })?;
+            self.drain(wanted)?;
         }
         for node in (wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX)).rev() {
             self.take_away(node)?;
@@ -210,7 +229,8 @@ fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
         return Stand::Ended(format!("somebody else scales the cluster: it has {nodes} now"));
     }
     let is_given_up = |node: &&ScaleNode| node.state == GIVEN_UP;
-    let waits = nodes.iter().filter(|node| node.state != "serving");
+    // One that is full serves, too.
+    let waits = nodes.iter().filter(|node| !matches!(node.state.as_str(), "serving" | "read_only"));
     let (given_up, coming): (Vec<&ScaleNode>, Vec<&ScaleNode>) = waits.partition(is_given_up);
     let words = |nodes: &[&ScaleNode], more: &str| {
         let words = nodes.iter().map(|node| format!("node {} is {}{more}", node.node, node.state));
@@ -284,6 +304,46 @@ mod tests {
         let Err(Broken::Failure(failure)) = scale.to(2) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Error, words));
         assert!(failure.next.unwrap().contains("start it again"));
+    }
+
+    /// A command of a supervisor that answers so, one after the other.
+    fn scale_answered(answers: Vec<ScaleAnswer>) -> (TempDir, Scale) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = cell_cluster::local_socket::listen(&socket(folder.path())).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let requests = BufReader::new(&stream).lines().map_while(Result::ok);
+            for (_request, answer) in requests.zip(answers) {
+                writeln!(&stream, "{}", serde_json::to_string(&answer).unwrap()).unwrap();
+            }
+        });
+        let client = ScaleClient::connect(folder.path()).unwrap();
+        let waiting = Waiting::unless(Arc::new(AtomicBool::new(false)), Duration::from_secs(600));
+        let reached = Reached::by_dir(folder.path());
+        (folder, Scale { client, waiting, said: String::new(), reached })
+    }
+
+    /// A node that called itself read-only was not asked, and a drain was begun that stood half done.
+    #[test]
+    fn nodes_are_drained_once_it_is_known_that_the_others_have_room() {
+        let refused = |what: &str, is_away| {
+            ScaleAnswer::Refused(Refused { what: what.to_owned(), next: "wait".to_owned(), is_away })
+        };
+        let unknown = || refused("node-1 has not told yet what it has", true);
+        let drained = || ScaleAnswer::Nodes(vec![node(0, 1, false), node(1, 0, true)]);
+        let (_folder, mut scale) = scale_answered(vec![unknown(), unknown(), drained()]);
+        assert!(scale.drain(1).is_ok());
+        assert_eq!(scale.said, "node-1 has not told yet what it has");
+        let (_folder, mut scale) = scale_answered(vec![unknown(), refused("the others lack room", false)]);
+        let Err(Broken::Failure(failure)) = scale.drain(1) else { panic!("it is no failure") };
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
+    }
+
+    /// It was waited for until it had room, which it never had.
+    #[test]
+    fn node_that_is_full_serves() {
+        let full = ScaleNode { state: "read_only".to_owned(), ..node(1, 3, false) };
+        assert_eq!(all_serve(2, &[node(0, 1, false), full]), Stand::Done);
     }
 
     fn is_ended(stand: &Stand) -> bool {

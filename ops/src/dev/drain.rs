@@ -1,8 +1,8 @@
-//! Drains that drills begin: only where the others are not known to lack room.
+//! Drains that a supervisor begins: only where the others have room.
 
 use std::sync::Arc;
 
-use cell_cluster::{ClusterError, Coordinator, DrainPlanned, Drains, NodeRefusal, Watch};
+use cell_cluster::{ClusterError, ClusterView, Coordinator, DrainPlanned, Drains, NodeRefusal, Watch};
 use cell_drill::wire::{DRAINED_BY, Refused};
 use cell_node::{CannotEmpty, lacks_room};
 use cell_terms::NodeId;
@@ -10,31 +10,64 @@ use cell_terms::text::with_causes;
 
 use super::scale_wire::{author, away, refuse};
 
-/// Wants a node empty. One whose pairs have no room elsewhere would stand half emptied until somebody ends
-/// the drill. That there is room is a condition of the drain's row: of two drains that were looked at with
-/// the same rows one begins.
-pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
+/// Why drains were not begun.
+#[derive(Debug)]
+pub(crate) enum NotBegun {
+    /// They cannot be, as things are.
+    Refused(Refused),
+    /// The coordinator refused, or did not answer.
+    Failed(ClusterError),
+}
+
+impl From<ClusterError> for NotBegun {
+    fn from(error: ClusterError) -> NotBegun {
+        NotBegun::Failed(error)
+    }
+}
+
+/// Wants nodes empty, all at once or none, unless `check` has something against it. Those whose pairs have no
+/// room elsewhere would stand half emptied until somebody helps. That there is room is a condition of the
+/// drains' rows: of two that were looked at with the same rows one begins.
+pub(crate) fn begin_checked(
+    coordinator: &Arc<dyn Coordinator>,
+    nodes: &[NodeId],
+    who: &str,
+    check: impl Fn(&ClusterView) -> Result<(), Refused>,
+) -> Result<(), NotBegun> {
     let drains = Drains::new(coordinator.clone());
     let mut plans = 1;
     loop {
-        let seen = drains.seen().map_err(|error| in_words(&error))?;
-        if seen.rows.iter().any(|row| row.node == node && !row.removed) {
+        let seen = drains.seen()?;
+        let drains_already = |node: &NodeId| seen.rows.iter().any(|row| row.node == *node && !row.removed);
+        if nodes.iter().all(drains_already) {
             return Ok(());
         }
         let mut watch = Watch::new(coordinator.clone());
         watch.follow_balance();
-        watch.look().map_err(|error| in_words(&error))?;
-        if let Some(CannotEmpty { why, next }) = lacks_room(watch.view(), &[node]) {
-            let room = "add a node, or give the others more memory (memory_limit_bytes)";
-            return Err(refuse(format!("{node} cannot be emptied: {why}"), next.unwrap_or(room)));
-        }
+        watch.look()?;
+        check(watch.view()).map_err(NotBegun::Refused)?;
         let planned = DrainPlanned { seen: &seen, targets: &[] };
-        match drains.begin_as_seen(&[node], &author(DRAINED_BY), &planned) {
+        match drains.begin_as_seen(nodes, &author(who), &planned) {
             Ok(_) => return Ok(()),
             Err(ClusterError::Node(NodeRefusal::Changed)) if plans < DrainPlanned::PLANS_MAX => plans += 1,
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Wants a node empty, for a drill.
+pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
+    let check = |view: &ClusterView| match lacks_room(view, &[node]) {
+        Some(CannotEmpty { why, next }) => {
+            let room = "add a node, or give the others more memory (memory_limit_bytes)";
+            Err(refuse(format!("{node} cannot be emptied: {why}"), next.unwrap_or(room)))
+        }
+        None => Ok(()),
+    };
+    begin_checked(coordinator, &[node], DRAINED_BY, check).map_err(|why| match why {
+        NotBegun::Refused(refused) => refused,
+        NotBegun::Failed(error) => in_words(&error),
+    })
 }
 
 /// Wants it empty no more, if a drill wants that: what an operator wants empty stays so.
@@ -115,6 +148,7 @@ mod tests {
             serving_ms: 1,
             memory_left_bytes,
             writes_wait: false,
+            disk_full: false,
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,
@@ -157,6 +191,28 @@ mod tests {
         end(&coordinator, NodeId(1)).unwrap();
         end(&coordinator, NodeId(1)).unwrap();
         assert!(draining(&link).is_empty());
+    }
+
+    /// Two were begun one after the other, and one of them stood half emptied.
+    #[test]
+    fn nodes_are_drained_all_at_once_or_none() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 100, 10);
+        enter(&link, 1, 0, 60);
+        enter(&link, 2, 0, 60);
+        let begun = |nodes: &[NodeId]| {
+            let check = |view: &ClusterView| match lacks_room(view, nodes) {
+                Some(lacks) => Err(refuse(lacks.why, "let more nodes stay")),
+                None => Ok(()),
+            };
+            begin_checked(&coordinator, nodes, "ann", check)
+        };
+        assert!(matches!(begun(&[NodeId(1), NodeId(2)]), Err(NotBegun::Refused(_))));
+        assert!(draining(&link).is_empty());
+        begun(&[NodeId(2)]).unwrap();
+        assert_eq!(draining(&link), [2]);
+        assert!(matches!(begun(&[NodeId(7)]), Err(NotBegun::Failed(ClusterError::Node(_)))));
     }
 
     /// An operator drained a node in the middle of a rolling restart, which gave it pairs again.

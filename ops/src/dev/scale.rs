@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, Watch, local_socket};
+use cell_cluster::{ClusterError, ClusterView, Coordinator, Drains, NodeRefusal, Table, local_socket};
 use cell_drill::wire::Refused;
-use cell_node::{CannotEmpty, lacks_room};
+use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
+use super::drain::{NotBegun, begin_checked};
 use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 use super::scale_wire::{
-    NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, refuse, socket,
+    NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse, socket,
 };
 
 /// A supervisor that says nothing for so long is given up.
@@ -68,8 +69,7 @@ fn carry_out(
     turns: &DrillTurns,
 ) -> ScaleDone {
     // Of a node that was stopped nobody would say later that it is not expected back.
-    let is_harmless =
-        matches!(request, ScaleRequest::Look | ScaleRequest::Room { .. } | ScaleRequest::Remove { .. });
+    let is_harmless = matches!(request, ScaleRequest::Look | ScaleRequest::Remove { .. });
     let _no_drill = if is_harmless { None } else { Some(turns.idle()?) };
     let drains = Drains::new(coordinator.clone());
     let node_id = |node: u16| NodeId(node.into());
@@ -81,15 +81,11 @@ fn carry_out(
                 .map_err(|error| in_words(&error))?;
             ScaleStep::Add
         }
-        ScaleRequest::Room { from } => {
-            check_room(coordinator, &ask(events, ScaleStep::Look)?, from)?;
+        ScaleRequest::Drain { from } => {
+            drain(coordinator, &ask(events, ScaleStep::Look)?, from)?;
             ScaleStep::Look
         }
-        ScaleRequest::Drain { node, on: true } => {
-            drains.begin(&[node_id(node)], &author(AUTHOR)).map_err(|error| in_words(&error))?;
-            ScaleStep::Look
-        }
-        ScaleRequest::Drain { node, on: false } => {
+        ScaleRequest::Undrain { node } => {
             match drains.end(&[node_id(node)]) {
                 Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => {}
                 Err(error) => return Err(in_words(&error)),
@@ -111,22 +107,26 @@ fn carry_out(
     Ok(nodes)
 }
 
-/// Refuses it if the nodes below this number are known to lack room for what the others have.
-fn check_room(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16) -> Result<(), Refused> {
-    if there.iter().any(|node| node.state != "serving") {
-        return Ok(()); // what it has, or could take, is not known
-    }
+/// Wants the nodes from this number on empty, if those below it have room for what they have.
+fn drain(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16) -> Result<(), Refused> {
     let leaving: Vec<NodeId> =
         there.iter().filter(|node| node.node >= from).map(|node| NodeId(node.node.into())).collect();
-    let mut watch = Watch::new(coordinator.clone());
-    watch.follow_balance();
-    watch.look().map_err(|error| in_words(&error))?;
-    match lacks_room(watch.view(), &leaving) {
-        Some(CannotEmpty { why, next }) => Err(refuse(
+    let begun = begin_checked(coordinator, &leaving, AUTHOR, |view| check_room(view, &leaving));
+    begun.map_err(|why| match why {
+        NotBegun::Refused(refused) => refused,
+        NotBegun::Failed(error) => in_words(&error),
+    })
+}
+
+/// Whether the others have room for what these nodes have. While that is not known, whoever asks waits.
+fn check_room(view: &ClusterView, leaving: &[NodeId]) -> Result<(), Refused> {
+    match room_elsewhere(view, leaving) {
+        RoomElsewhere::Enough => Ok(()),
+        RoomElsewhere::Unknown(why) => Err(away(why, "`cell node ls` shows how the nodes are")),
+        RoomElsewhere::Lacks(CannotEmpty { why, next }) => Err(refuse(
             format!("the cluster cannot shrink so far: {why}"),
             next.unwrap_or("let more nodes stay, or give them more memory (memory_limit_bytes)"),
         )),
-        None => Ok(()),
     }
 }
 

@@ -24,10 +24,11 @@ pub(crate) enum ScaleRequest {
     Look,
     /// One more node, with the next number.
     Add,
-    /// Whether the nodes from this number on can be emptied, as far as that is known.
-    Room { from: u16 },
-    /// Wants a node empty, or no longer.
-    Drain { node: u16, on: bool },
+    /// Wants the nodes from this number on empty, all at once: what leaves one does not go to another that
+    /// leaves. Refused if the others lack room; while that is not known, it is said what is not.
+    Drain { from: u16 },
+    /// Wants a node empty no longer.
+    Undrain { node: u16 },
     /// Stops the last node, which is empty.
     Retire { node: u16 },
     /// A node that was stopped is not expected back.
@@ -91,9 +92,8 @@ mod tests {
 
     #[test]
     fn request_is_one_line() {
-        let drain = ScaleRequest::Drain { node: 2, on: true };
-        for (request, text) in
-            [(ScaleRequest::Add, r#"{"do":"add"}"#), (drain, r#"{"do":"drain","node":2,"on":true}"#)]
+        let drain = ScaleRequest::Drain { from: 2 };
+        for (request, text) in [(ScaleRequest::Add, r#"{"do":"add"}"#), (drain, r#"{"do":"drain","from":2}"#)]
         {
             assert_eq!(serde_json::to_string(&request).unwrap(), text);
             assert_eq!(serde_json::from_str::<ScaleRequest>(text).unwrap(), request);

@@ -73,6 +73,7 @@ impl Member {
             serving_ms: 5,
             memory_left_bytes: 6,
             writes_wait: false,
+            disk_full: false,
             pairs_max: 7,
             meganodes: 1,
             more_rows: 0,

@@ -4,8 +4,8 @@
 use cell_cluster::PairGeometry;
 use cell_memory::Reservation;
 use cell_node::{Command, ControlEvent, SpreadView, WorkerOptions};
-use cell_protocol::StatusCode;
-use cell_terms::PairId;
+use cell_protocol::{StatusCode, WriteName};
+use cell_terms::{PairId, SessionId};
 
 use crate::worker_core::leave::frozen_at;
 use crate::worker_core::spread::{tell, view};
@@ -44,6 +44,24 @@ fn relief(bytes: Option<u64>) -> SpreadView {
 fn put(world: &mut World, number: u64) -> Replied {
     let id = world.send_put(world.name(number, number), format!("key {number:05}").as_bytes(), &VALUE);
     world.answer(id)
+}
+
+/// The same, of a client that comes later.
+fn put_of(world: &mut World, session: SessionId, number: u64) -> Replied {
+    let name = WriteName { session, ..world.name(number, number) };
+    let id = world.send_put(name, format!("key {number:05}").as_bytes(), &VALUE);
+    for _ in 0..1_000 {
+        world.turn();
+        for command in world.take_commands(0) {
+            if let Command::AskSession { session } = command {
+                world.notify(0, ControlEvent::SessionAsked { session, open: Some(true) });
+            }
+        }
+        if let Some(replied) = world.answered(id) {
+            return replied;
+        }
+    }
+    panic!("the put is not answered");
 }
 
 /// Puts values until one is not written: its number, and what was answered.
@@ -110,12 +128,39 @@ fn delete_and_put_that_fits_do_not_wait_beside_one_that_does_not_fit() {
     assert_eq!(world.delete(world.name(number + 4, number + 4), b"key 00002"), Replied::Deleted);
 }
 
+/// And whoever balances is told of it: it said that something else was in the way.
 #[test]
 fn put_is_refused_at_once_where_no_pair_could_leave() {
     for view in [Some(relief(None)), None] {
         let (mut world, _others) = world();
         view.into_iter().for_each(|view| tell(&mut world, view));
         assert_eq!(fill(&mut world).1, FULL);
+        world.turn();
+        assert_eq!(told(&mut world), Some(true), "at once");
+        pass(&mut world, 4);
+        assert_eq!(told(&mut world), Some(false), "nobody comes any more");
+    }
+}
+
+/// A load that was begun after another one had been refused was refused at once, for half a minute.
+#[test]
+fn puts_of_a_client_come_again_though_those_of_another_have_waited_in_vain() {
+    let (mut world, _others) = world();
+    tell(&mut world, relief(Some(64 * MIB)));
+    let (number, replied) = fill(&mut world);
+    assert_eq!(replied, BUSY);
+    for later in 1..6 {
+        pass(&mut world, 1);
+        put(&mut world, number + later);
+    }
+    assert_eq!(put(&mut world, number + 6), FULL);
+    let other = SessionId(world.session.0 + 1);
+    assert_eq!(put_of(&mut world, other, 1), BUSY);
+    assert_eq!(put(&mut world, number + 7), FULL);
+    for later in 2..7 {
+        pass(&mut world, 1);
+        let replied = put_of(&mut world, other, later);
+        assert_eq!(replied, if later < 5 { BUSY } else { FULL }, "after {} s", later - 1);
     }
 }
 

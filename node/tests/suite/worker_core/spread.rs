@@ -34,6 +34,7 @@ fn member(node: NodeId, bytes: u64) -> MemberFigures {
         serving_ms: 3_600_000,
         memory_left_bytes: 1 << 40,
         writes_wait: false,
+        disk_full: false,
         pairs_max: 100,
         pairs: vec![held],
     }
