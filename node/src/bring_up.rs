@@ -256,7 +256,7 @@ impl BringUp {
 }
 
 /// What the first segments of a pair's logs take on the disk: a node whose disk has less takes no pair that
-/// moves.
+/// moves. Of settings that have those of logs among them.
 #[must_use]
 pub fn first_segments_bytes(settings: &Settings) -> u64 {
     let log = LogOptions::from_settings(settings);

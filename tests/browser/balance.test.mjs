@@ -30,7 +30,7 @@ describe("balance", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   }, all.join(", "));
 
   const node = (number, more) => ({
-    node: number, pairs: 4, bytes: 100 * MIB, bytes_percent: 100, load_share: 0.25, load_percent: 100, draining: false,
+    node: number, pairs: 4, bytes: 100 * MIB, bytes_percent: 100, load_share: 0.25, load_percent: 100, draining: false, writes_wait: false,
     words: `node-${number} is at the mean`, ...more,
   });
 
@@ -45,9 +45,14 @@ describe("balance", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     const row = (number) => panel.getByRole("row").filter({ hasText: `node ${number}` });
     await shows(row(1), "220 MiB", "135 %", "61.5 %", "180 %", "rests for 40 s");
     await shows(row(2), "drains");
-    assert.doesNotMatch(await row(0).innerText(), /drains|above the mean/);
+    assert.doesNotMatch(await row(0).innerText(), /drains|above the mean|no memory/);
     assert.deepEqual(await violations(page, "#main"), []);
     await keep(page, "balance");
+    const little = { bytes: 5 * MIB, bytes_percent: null, load_percent: null };
+    answer(mock, "balance", { nodes: [node(0, little), node(1, { ...little, writes_wait: true, words: "node-1: 4 pairs; puts find no memory there, where 1.0 MiB is left" })] });
+    await shows(row(0), "5.00 MiB", "–");
+    assert.doesNotMatch(await row(0).innerText(), /\s\d+ %/, "too little to count is no part of the mean");
+    await shows(row(1), "no memory for puts", "1.0 MiB is left");
     await page.setViewportSize(NARROW);
     await page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth);
     assert.deepEqual(await violationsOfWidth(page), []);

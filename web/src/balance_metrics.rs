@@ -34,12 +34,13 @@ pub(crate) fn encode(
         let labels = [("why", why)];
         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
     }
-    let help = "Moves that this node has cancelled as the balancer, for a drain";
+    let help = "Moves that this node has cancelled as the balancer, for a drain, a drill or a full node";
     let counter = encoder.encode_descriptor("balance_moves_cancelled", help, None, MetricType::Counter)?;
     ConstCounter::new(moves.cancelled).encode(counter)?;
     let Some(look) = &balance.look else { return Ok(()) };
     let nodes = look.explain().nodes;
-    let most = |percents: Vec<u32>| f64::from(percents.into_iter().max().unwrap_or(0)) / 100.0;
+    let most =
+        |percents: Vec<Option<u32>>| f64::from(percents.into_iter().flatten().max().unwrap_or(0)) / 100.0;
     let imbalances = [
         (
             "balance_bytes_largest_ratio",

@@ -8,14 +8,22 @@ use serde_json::{Value, json};
 
 use crate::words::counted;
 
+/// A node is to be emptied.
+const BEGUN: &str = "drain";
 /// What does not come on.
 const STALL: &str = "stall";
+/// A node may not join any more.
+const REMOVED: &str = "removed";
 
 /// Something that happened to a drain.
 #[derive(Debug, PartialEq)]
 pub(crate) struct DrainNews {
     pub(crate) id: String,
+    /// Milliseconds since 1970, as the row has it; zero: it does not say.
+    pub(crate) at_unix_ms: u64,
     pub(crate) node: NodeId,
+    /// A drain begins: what it moves comes after that.
+    pub(crate) is_begin: bool,
     /// It does not come on.
     pub(crate) is_warning: bool,
     pub(crate) text: String,
@@ -59,13 +67,13 @@ fn of_row(
     if row.removed {
         if then.is_none_or(|then| !then.removed) {
             let text = format!("{node} was removed from the cluster, {by}");
-            news.push(told("removed", row, text));
+            news.push(told(REMOVED, row, text));
         }
         return;
     }
     if then.is_none() {
         let text = format!("{node} is to be emptied of {}, {by}", counted(left, "pair"));
-        news.push(told("drain", row, text));
+        news.push(told(BEGUN, row, text));
     }
     if left == 0 && (then.is_none() || pairs_of(before, node) > 0) {
         news.push(told("drained", row, format!("{node} is empty, and can be stopped")));
@@ -81,9 +89,13 @@ fn of_row(
 fn told(what: &str, row: &DrainRow, text: String) -> DrainNews {
     let DrainRow { node, who, why, since_unix_ms, stall, .. } = row;
     let id = format!("{what}-{}-{since_unix_ms}", node.0);
+    // The row's date is that of its begin.
+    let is_dated = matches!(what, BEGUN | REMOVED);
     DrainNews {
         id,
+        at_unix_ms: if is_dated { *since_unix_ms } else { 0 },
         node: *node,
+        is_begin: what == BEGUN,
         is_warning: what == STALL,
         text,
         details: json!({"who": who, "why": why, "stall": stall}),
@@ -121,8 +133,10 @@ mod tests {
             look(vec![row(11)], 0),
             look(vec![], 0),
         ];
-        let told: Vec<String> =
-            looks.windows(2).flat_map(|two| news(&two[0], &two[1])).map(|news| news.text).collect();
+        let all: Vec<DrainNews> = looks.windows(2).flat_map(|two| news(&two[0], &two[1])).collect();
+        let dates: Vec<u64> = all.iter().map(|news| news.at_unix_ms).filter(|at| *at > 0).collect();
+        assert_eq!(dates, [5, 9, 11], "of begins, and of what was removed");
+        let told: Vec<String> = all.into_iter().map(|news| news.text).collect();
         let expected = [
             "node-3 is to be emptied of 2 pairs, by ops: new disk",
             "node-3 cannot be emptied: pair-1 cannot move: no room",

@@ -91,13 +91,16 @@ impl EventLog {
         look.work(&before, snapshot);
         // Until the node has looked at its cluster for the first time, it is not known what is new.
         if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
+            let drains = drain_events::news(&before.cluster, &snapshot.cluster);
+            let (begun, drained): (Vec<_>, Vec<_>) = drains.into_iter().partition(|news| news.is_begin);
             look.members(&before.cluster, &snapshot.cluster);
             look.incidents(&before.cluster, &snapshot.cluster);
+            look.balancer(&before.cluster, &snapshot.cluster);
+            look.drains(begun);
             look.moves(&before.cluster, &snapshot.cluster);
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
-            look.drains(&before.cluster, &snapshot.cluster);
-            look.balancer(&before.cluster, &snapshot.cluster);
+            look.drains(drained);
             look.settings(&before, snapshot);
         }
     }
@@ -396,10 +399,11 @@ impl Look<'_> {
         }
     }
 
-    fn drains(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
-        for DrainNews { id, node, is_warning, text, details } in drain_events::news(before, now) {
+    fn drains(&mut self, news: Vec<DrainNews>) {
+        for DrainNews { id, at_unix_ms, node, is_warning, text, details, .. } in news {
             let severity = if is_warning { Severity::Warning } else { Severity::Info };
-            self.push(id, node, (Kind::Drain, severity), text, details);
+            let at = self.happened_at(at_unix_ms);
+            self.push_at(at, id, (node, (Kind::Drain, severity)), text, details);
         }
     }
 
@@ -408,8 +412,13 @@ impl Look<'_> {
         else {
             return;
         };
-        let text = format!("{node} balances from now on");
-        let id = format!("balancer-{}-{}", node.0, now.revision);
+        let text = match now.balance.on {
+            true => format!("{node} balances from now on"),
+            false => format!("{node} moves pairs for drains from now on; balance is off"),
+        };
+        // Each node sees it at a revision of its own.
+        let seat = now.balance.seat.map_or(0, |incarnation| incarnation.0);
+        let id = format!("balancer-{}-{seat}", node.0);
         self.push(id, node, (Kind::Balance, Severity::Info), text, json!({"node": node.0}));
     }
 
@@ -500,10 +509,10 @@ fn end_after_takeovers(all: &mut [(usize, Event)]) {
 #[cfg(test)]
 mod tests {
     use cell_cluster::{
-        Missing, MoveOutcome, MoveStage, MoveTimes, PairRow, PairState, RefutedFinding, ShareRow, ShareTimes,
-        TunedValue,
+        DrainRow, Missing, MoveOutcome, MoveStage, MoveTimes, PairRow, PairState, RefutedFinding, ShareRow,
+        ShareTimes, TunedValue,
     };
-    use cell_node::{CheckpointFailure, ReadOnlyReason, RenewalFigures};
+    use cell_node::{BalanceSnapshot, CheckpointFailure, ReadOnlyReason, RenewalFigures};
     use cell_terms::{Epoch, PairId};
 
     use super::*;
@@ -813,6 +822,55 @@ mod tests {
         let merged = merge([vec![event("a", 5), event("b", 9)], vec![event("a", 4), event("c", 7)]]);
         let rows: Vec<_> = merged.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
         assert_eq!(rows, [("b", 9), ("c", 7), ("a", 4)]);
+    }
+
+    /// It was told after the moves, at the time of the look that found it.
+    #[test]
+    fn drain_comes_before_the_moves_that_it_causes_and_its_end_after_them() {
+        let row = DrainRow {
+            node: NodeId(3),
+            who: "ops".to_owned(),
+            why: None,
+            since_unix_ms: 1_200,
+            removed: false,
+            stall: None,
+        };
+        let mut over = move_row(MoveStage::Handed);
+        over.times = MoveTimes { wanted_ms: 1_300, handed_ms: 1_400, over_ms: 1_500, ..MoveTimes::default() };
+        over.outcome = Some(MoveOutcome::Moved);
+        let before = ClusterSnapshot { revision: 1, pairs: vec![pair_row(1, 77)], ..Default::default() };
+        let drains = vec![row];
+        let after = ClusterSnapshot { revision: 2, drains, moves: vec![over], ..Default::default() };
+        let mut log = EventLog::default();
+        for (at, cluster) in [(1_000, before), (2_000, after)] {
+            log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
+        }
+        let told = log.iter().filter(|event| ["move", "drain"].contains(&event.kind.as_str()));
+        let told: Vec<_> = told.map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
+        let moves = [("move-3-2-begun", 1_300), ("move-3-2-handed", 1_400), ("move-3-2-moved", 1_500)];
+        let [begun, handed, moved] = moves;
+        assert_eq!(told, [("drain-3-1200", 1_200), begun, handed, moved, ("drained-3-1200", 2_000)]);
+    }
+
+    /// Each node that saw it told of another event; and of balance, while that was off.
+    #[test]
+    fn balancer_is_told_once_by_all_nodes_with_what_it_moves() {
+        let seen_at = |revision: u64, on: bool| {
+            let (balancer, seat) = (Some(NodeId(2)), Some(Incarnation(72)));
+            let seated = BalanceSnapshot { balancer, seat, on, ..BalanceSnapshot::default() };
+            let mut log = EventLog::default();
+            for (revision, balance) in [(1, BalanceSnapshot::default()), (revision, seated)] {
+                let cluster = Arc::new(ClusterSnapshot { revision, balance, ..ClusterSnapshot::default() });
+                log.observe(at_ms(revision * 1_000), &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
+            }
+            log.iter().filter(|event| event.kind == "balance").cloned().collect::<Vec<Event>>()
+        };
+        let texts = |lists: [Vec<Event>; 2]| {
+            merge(lists).into_iter().map(|event| event.text).collect::<Vec<String>>()
+        };
+        assert_eq!(texts([seen_at(2, true), seen_at(3, true)]), ["node-2 balances from now on"]);
+        let off = "node-2 moves pairs for drains from now on; balance is off";
+        assert_eq!(texts([seen_at(2, false), seen_at(4, false)]), [off]);
     }
 
     /// The first look is of what was there before; what a row dates has that time, unless it cannot be.

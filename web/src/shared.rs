@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use cell_cluster::{Drains, TuningRow};
 use cell_fabric::NodeTls;
 use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook, WarningSubject};
+use cell_terms::setting::Settings;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -412,6 +413,14 @@ impl Shared {
     /// Whether the coordinator answers.
     pub(crate) fn coordinator_seen(&self) -> CoordinatorSeen {
         self.coordinator.seen()
+    }
+
+    /// Whether the disk under the logs has no room for those of one more pair, as far as that is known.
+    pub(crate) fn lacks_disk_room(&self) -> bool {
+        let settings = self.sources.settings.as_ref().map(|store| store.current().0);
+        let has_logs = |settings: &&Settings| settings.get("log_segment_bytes").is_some();
+        let needed = settings.as_ref().filter(has_logs).map(cell_node::first_segments_bytes);
+        needed.zip(self.disk.room()).is_some_and(|(needed, room)| room.free_bytes < needed)
     }
 
     /// What metrics show besides the snapshot.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cell_placement::{Advice, BalanceRules, Balancer, DrainStall, Explanation, Figures, PairStanding};
-use cell_terms::{NodeId, PairId};
+use cell_terms::{Incarnation, NodeId, PairId};
 
 /// Moves that a node has begun as the balancer, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct BalanceCounts {
     pub fresh: u64,
     /// Writes waited for memory at a node.
     pub full: u64,
-    /// Moves that were cancelled, for a drain.
+    /// Moves that were cancelled, for a drain, a drill or a full node.
     pub cancelled: u64,
 }
 
@@ -27,6 +27,8 @@ pub struct BalanceCounts {
 pub struct BalanceSnapshot {
     /// The node that balances, as far as this one has seen.
     pub balancer: Option<NodeId>,
+    /// Its process, to whose lease that is bound.
+    pub seat: Option<Incarnation>,
     /// Whether balance is on, by this node's settings.
     pub on: bool,
     /// Moves that this node has begun as the balancer since its start.

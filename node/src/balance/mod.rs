@@ -145,6 +145,7 @@ impl BalanceDriver {
     pub(crate) fn snapshot(&self, view: &ClusterView) -> BalanceSnapshot {
         BalanceSnapshot {
             balancer: view.balance.seat.map(|seen| seen.seat.node),
+            seat: view.balance.seat.map(|seen| seen.seat.incarnation),
             on: self.options.on,
             moves: self.counts,
             look: self.seated.as_ref().and_then(|seated| seated.look.clone()),

@@ -63,9 +63,13 @@ struct Node {
     node: u32,
     pairs: u32,
     bytes: u64,
-    bytes_percent: u32,
+    /// None: there are too few to count.
+    bytes_percent: Option<u32>,
     load_share: f64,
-    load_percent: u32,
+    load_percent: Option<u32>,
+    /// Nodes of earlier versions do not say it.
+    #[serde(default)]
+    writes_wait: bool,
     words: String,
 }
 
@@ -127,19 +131,23 @@ fn explain(global: &Global, arguments: &ExplainArgs) -> anyhow::Result<Exit> {
 fn head(document: &Document) -> String {
     let on = if document.on { "on" } else { "off" };
     let by = document.balancer.map_or_else(|| "nobody".to_owned(), |node| format!("node {node}"));
-    format!("balance is {on}; {by} balances\n{}\n", document.decision)
+    let full = document.nodes.iter().filter(|node| node.writes_wait);
+    let full: String = full.map(|node| format!("puts find no memory at node {}\n", node.node)).collect();
+    format!("balance is {on}; {by} balances\n{full}{}\n", document.decision)
 }
 
 fn nodes(document: &Document) -> String {
     let headings = ["node", "pairs", "bytes", "of the mean", "load", "of the mean"];
+    let of_mean =
+        |percent: Option<u32>| percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent} %"));
     let row = |node: &Node| {
         vec![
             node.node.to_string(),
             node.pairs.to_string(),
             number::bytes(node.bytes),
-            format!("{} %", node.bytes_percent),
+            of_mean(node.bytes_percent),
             format!("{:.1} %", node.load_share * 100.0),
-            format!("{} %", node.load_percent),
+            of_mean(node.load_percent),
         ]
     };
     table::plain(&headings, &[0, 1, 2, 3, 4, 5], document.nodes.iter().map(row).collect())
@@ -169,9 +177,10 @@ mod tests {
             node,
             pairs: 2,
             bytes: 3 << 30,
-            bytes_percent,
+            bytes_percent: Some(bytes_percent),
             load_share: 0.125,
-            load_percent: 100,
+            load_percent: None,
+            writes_wait: false,
             words: "w".to_owned(),
         };
         Document {
@@ -194,6 +203,12 @@ mod tests {
         assert!(
             lines[2].contains("OF THE MEAN") && lines[3].contains("120 %") && lines[3].contains("12.5 %")
         );
+        assert!(lines[3].ends_with('-'), "what is too little to count is no part of the mean: {text}");
+        let mut full = document;
+        full.nodes[1].writes_wait = true;
+        let lines = "balance is on; node 1 balances\nputs find no memory at node 1\nnothing is to be done";
+        assert!(head(&full).starts_with(lines), "{}", head(&full));
+        let document = full;
         let off = Document { on: false, balancer: None, ..document };
         assert!(head(&off).starts_with("balance is off; nobody balances\n"));
     }

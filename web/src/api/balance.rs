@@ -20,13 +20,16 @@ pub(crate) struct NodeBalance {
     pub(crate) pairs: u32,
     /// Theirs, of entries and tree nodes.
     pub(crate) bytes: u64,
-    /// Of the mean.
-    pub(crate) bytes_percent: u32,
+    /// Of the mean. None for all: there are too few to count.
+    pub(crate) bytes_percent: Option<u32>,
     /// Of its worker's time.
     pub(crate) load_share: f64,
-    /// Of the mean.
-    pub(crate) load_percent: u32,
+    /// Of the mean. None as above.
+    pub(crate) load_percent: Option<u32>,
     pub(crate) draining: bool,
+    /// Puts find no memory there. Nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub(crate) writes_wait: bool,
     /// All that is to be said, in a sentence.
     pub(crate) words: String,
 }
@@ -120,6 +123,7 @@ fn of_node(standing: &NodeStanding) -> NodeBalance {
         load_share: share(standing.load_ns),
         load_percent: standing.load_percent,
         draining: standing.draining,
+        writes_wait: standing.full.is_some(),
         words: standing.to_string(),
     }
 }

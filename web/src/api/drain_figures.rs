@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::{DrainRow, MemberRow, PairRow, PairState};
-use cell_node::{NodeSnapshot, PAIRS_MAX};
+use cell_node::{NodeSnapshot, NodeState, PAIRS_MAX, ReadOnlyReason};
 use cell_placement::{
     Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
     PairHold, PairLoad,
@@ -13,6 +13,7 @@ use cell_terms::{Durability, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::NodePart;
+use crate::shared::Shared;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub(crate) struct DrainsPart {
     pub(crate) uptime_ms: u64,
     /// Memory that it may still take.
     pub(crate) memory_available_bytes: u64,
+    /// The disk under its logs has no room for those of one more pair. Nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub(crate) disk_full: bool,
     /// What its pairs take.
     pub(crate) pairs: Vec<PairPart>,
 }
@@ -32,24 +36,36 @@ pub(crate) struct PairPart {
     pub(crate) pair: u32,
     /// Of entries and tree nodes.
     pub(crate) bytes: u64,
-    /// Of its regions.
+    /// Of its regions and its logs' buffers.
     pub(crate) memory_bytes: u64,
 }
 
 impl DrainsPart {
     /// This node's.
-    pub(crate) fn of(snapshot: &NodeSnapshot) -> DrainsPart {
+    pub(crate) fn of(shared: &Shared, snapshot: &NodeSnapshot) -> DrainsPart {
+        DrainsPart { disk_full: shared.lacks_disk_room(), ..DrainsPart::seen(snapshot) }
+    }
+
+    fn seen(snapshot: &NodeSnapshot) -> DrainsPart {
+        // Each pair has as many buffers.
+        let log_bytes = snapshot.memory.logs.div_ceil(snapshot.pairs.len().max(1) as u64);
         let pair = |pair: &cell_node::PairSnapshot| PairPart {
             pair: pair.pair.0,
             bytes: pair
                 .extent_live_bytes
                 .saturating_add(pair.tree_nodes.saturating_mul(pair.tree_node_bytes)),
-            memory_bytes: pair.granted_bytes,
+            memory_bytes: pair.granted_bytes.saturating_add(log_bytes),
+        };
+        let word = match &snapshot.state {
+            // A pair whose region is full may leave, and others may come.
+            NodeState::ReadOnly(ReadOnlyReason::RegionFull) => NodeState::Serving.word(),
+            state => state.word(),
         };
         DrainsPart {
-            state: snapshot.state.word().to_owned(),
+            state: word.to_owned(),
             uptime_ms: snapshot.uptime_ms,
             memory_available_bytes: snapshot.memory.available,
+            disk_full: false,
             pairs: snapshot.pairs.iter().map(pair).collect(),
         }
     }
@@ -99,6 +115,7 @@ impl Rows {
             serving_ms: told.map_or(0, |told| told.uptime_ms),
             memory_left_bytes: told.map_or(0, |told| told.memory_available_bytes),
             writes_wait: false, // no drain asks
+            disk_full: told.is_some_and(|told| told.disk_full),
             pairs_max: PAIRS_MAX,
             pairs: own.map(|row| held(row, told)).collect(),
         }
@@ -155,5 +172,35 @@ fn held(row: &PairRow, told: Option<&DrainsPart>) -> HeldPair {
             PairState::Recovering | PairState::Released => Some(PairHold::Takeover),
             PairState::New | PairState::Serving => None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_snapshot::snapshot;
+
+    /// Several MiB a pair were left out, and more was sent to a node than it had room for.
+    #[test]
+    fn pair_takes_its_logs_buffers_along() {
+        let mut node = snapshot();
+        node.pairs[0].granted_bytes = 100;
+        let second = cell_node::PairSnapshot { granted_bytes: 7, ..cell_node::PairSnapshot::default() };
+        node.pairs.push(second);
+        let part = DrainsPart::seen(&node);
+        let memory: Vec<u64> = part.pairs.iter().map(|pair| pair.memory_bytes).collect();
+        assert_eq!(memory, [105, 12], "of 10 bytes of buffers half each");
+    }
+
+    /// It was no target of a plan, and the balancer sent pairs there.
+    #[test]
+    fn node_with_a_full_region_takes_pairs_and_one_with_a_full_disk_does_not() {
+        let mut node = snapshot();
+        let reasons = [ReadOnlyReason::RegionFull, ReadOnlyReason::DiskFull];
+        let states = reasons.map(|reason| {
+            node.state = NodeState::ReadOnly(reason);
+            state(&DrainsPart::seen(&node).state)
+        });
+        assert_eq!(states, [MemberState::Serving, MemberState::ReadOnly]);
     }
 }

@@ -73,8 +73,8 @@ impl ClusterDocument for DrainsDocument {
     type Body = DrainsBody;
     const PATH: &'static str = PATH;
 
-    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> DrainsPart {
-        DrainsPart::of(snapshot)
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> DrainsPart {
+        DrainsPart::of(shared, snapshot)
     }
 
     fn body(
@@ -221,7 +221,7 @@ async fn plan(shared: &Shared, which: &Which, shown: Option<&DrainRevision>) -> 
     let checked = shared.coordination.call(CHANGE_PATIENCE, check).await;
     problem_of(checked.map_err(Unanswered::unbegun)?)?;
     let (snapshot, _) = shared.look();
-    let own = DrainsPart::of(&snapshot);
+    let own = DrainsPart::of(shared, &snapshot);
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
     let plan = problem_of(rows.plan(&parts, &nodes).map_err(Refused::Plan))?;
     let takes = |member: &&MemberRow| plan.moves.iter().any(|planned| planned.to == member.node);
@@ -521,6 +521,9 @@ fn problem(refused: Refused) -> Problem {
         Refused::Plan(refusal) => {
             let next = match refusal {
                 DrainRefusal::Unreported { .. } => "try again in a moment",
+                DrainRefusal::NoRoom { why: Some(why), .. } if why.no_disk > 0 => {
+                    "make room on the disks of logs that have none; `cell status` names them"
+                }
                 DrainRefusal::NoRoom { .. } => {
                     "add a node, or give the others more memory (memory_limit_bytes)"
                 }

@@ -330,7 +330,7 @@ async fn lacks_memory(shared: &Shared, ends: &Ends) -> Option<Refused> {
 async fn part_of(shared: &Shared, member: &MemberRow) -> Option<DrainsPart> {
     let (snapshot, _) = shared.look();
     if member.node == snapshot.node {
-        return Some(DrainsPart::of(&snapshot));
+        return Some(DrainsPart::of(shared, &snapshot));
     }
     let path = "/api/v1/drains?scope=node";
     let (status, body) = shared.peers.send(member, Method::GET, path, None, READ_DEADLINE).await.ok()?;
@@ -436,16 +436,16 @@ mod tests {
         incarnation
     }
 
-    /// What was granted to pair 1 at node 0; its regions may grow to far more. Node 1 has as much left, node
-    /// 2 a byte less.
+    /// What was granted to pair 1 at node 0 makes 10 bytes with its logs' buffers; its regions may grow to far
+    /// more. Node 1 has as much left, node 2 a byte less.
     fn figures(node: &mut NodeSnapshot) {
-        let pair = PairSnapshot { pair: PairId(1), granted_bytes: 10, ..PairSnapshot::default() };
+        let pair = PairSnapshot { pair: PairId(1), granted_bytes: 7, ..PairSnapshot::default() };
         let (pairs, available) = match node.node.0 {
             0 => (vec![pair], 0),
             1 => (Vec::new(), 10),
             _ => (Vec::new(), 9),
         };
-        (node.pairs, node.memory.available) = (pairs, available);
+        (node.pairs, node.memory.available, node.memory.logs) = (pairs, available, 3);
     }
 
     /// Node 0 serves pair 1; nodes 1 and 2 have none.

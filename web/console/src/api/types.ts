@@ -47,7 +47,10 @@ export interface DrainRow {
 export interface DrainsDocument extends Document { drains: DrainRow[] }
 
 export interface BalanceNode {
-  node: number; pairs: number; bytes: number; bytes_percent: number; load_share: number; load_percent: number; draining: boolean;
+  /** Percents are null for all nodes while there is too little to count. */
+  node: number; pairs: number; bytes: number; bytes_percent: number | null; load_share: number; load_percent: number | null; draining: boolean;
+  /** Puts find no memory there. Nodes of earlier versions do not say it. */
+  writes_wait?: boolean;
   /** How it stands, in a sentence. */
   words: string;
 }

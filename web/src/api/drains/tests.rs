@@ -338,6 +338,7 @@ fn part(node: u32, available: u64, pairs: &[(u32, u64)]) -> NodePart<DrainsPart>
         state: "serving".to_owned(),
         uptime_ms: 100_000,
         memory_available_bytes: available,
+        disk_full: false,
         pairs: pairs.iter().map(pair).collect(),
     };
     NodePart { node: NodeId(node), part }
@@ -353,12 +354,17 @@ fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
     let pairs = vec![served(1, 70, 0), served(2, 70, 0)];
     let rows = Rows { members, pairs, drains: Vec::new() };
-    let parts = [part(0, 0, &[(1, 60 << 20), (2, 50 << 20)]), part(1, 55 << 20, &[])];
+    let mut parts = [part(0, 0, &[(1, 60 << 20), (2, 50 << 20)]), part(1, 57 << 20, &[])];
     let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
     let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
     let detail = problem.detail;
     assert!(detail.starts_with("The other nodes lack room for 1 pair with 60"), "{detail}");
     assert!(detail.contains("lacks the memory"), "{detail}");
+    parts[1].part = DrainsPart { memory_available_bytes: 1 << 40, disk_full: true, ..parts[1].part.clone() };
+    let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
+    let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
+    assert!(problem.detail.contains("1 has no room on its disk for the logs"), "{}", problem.detail);
+    assert!(problem.next.is_some_and(|next| next.contains("disks of logs")));
     let silent = [part(0, 0, &[(1, 1), (2, 1)])];
     assert_eq!(rows.plan(&silent, &[NodeId(0)]), Err(DrainRefusal::NobodyLeft));
 }

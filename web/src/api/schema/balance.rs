@@ -12,10 +12,11 @@ fn fields() -> Vec<Field> {
         ("node", integer("The node.")),
         ("pairs", integer("Its pairs.")),
         ("bytes", integer("Bytes of their entries and tree nodes.")),
-        ("bytes_percent", integer("Of the mean. 0 for all while there are too few bytes to count.")),
+        ("bytes_percent", or_null(integer("Of the mean. Null for all: there are too few bytes to count."))),
         ("load_share", number("Of its worker's time, with one-sided reads as clients tell of them.")),
-        ("load_percent", integer("Of the mean. 0 for all while there is too little load to count.")),
+        ("load_percent", or_null(integer("Of the mean. Null for all: there is too little load to count."))),
         ("draining", flag("Whether it is to be emptied.")),
+        ("writes_wait", flag("Whether puts find no memory there: they wait, or are refused.")),
         (
             "words",
             text("How it stands, in a sentence: also what is not known of it, and for how long it rests."),
@@ -34,7 +35,7 @@ fn fields() -> Vec<Field> {
         ("drain", integer("Because a node drains.")),
         ("fresh", integer("Because the pair was made for another node.")),
         ("full", integer("Because writes waited for memory at a node.")),
-        ("cancelled", integer("Moves that were cancelled for a drain.")),
+        ("cancelled", integer("Moves that were cancelled for a drain, a drill or a full node.")),
     ]);
     vec![
         ("on", flag("Whether pairs move by themselves.")),

@@ -24,12 +24,13 @@ pub(crate) fn drains() -> Value {
     let pair = object([
         ("pair", integer("The pair.")),
         ("bytes", integer("Bytes of its entries and tree nodes.")),
-        ("memory_bytes", integer("Bytes of memory that its regions take.")),
+        ("memory_bytes", integer("Bytes of memory that its regions and its logs' buffers take.")),
     ]);
     let part = [
         ("state", text("What the node is doing, in one word.")),
         ("uptime_ms", integer("Milliseconds since its process started.")),
         ("memory_available_bytes", integer("Bytes that it may still take.")),
+        ("disk_full", flag("Whether the disk under its logs has no room for those of one more pair.")),
         ("pairs", list(pair, "What its pairs take.")),
     ];
     of_scope([("drains", list(row(), "A row for each of them, by node."))], part)

@@ -25,9 +25,9 @@ export function BalancePanel() {
             { name: "node", cell: (row) => <NodeName node={row.node} /> },
             { name: "pairs", isNumber: true, cell: (row) => row.pairs },
             { name: "bytes", isNumber: true, cell: (row) => inWords(bytes(row.bytes)) },
-            { name: "of the mean", isNumber: true, cell: (row) => `${row.bytes_percent} %` },
+            { name: "of the mean", isNumber: true, cell: (row) => ofMean(row.bytes_percent) },
             { name: "load", isNumber: true, cell: (row) => `${(row.load_share * 100).toFixed(1)} %` },
-            { name: "of the mean load", isNumber: true, cell: (row) => `${row.load_percent} %` },
+            { name: "of the mean load", isNumber: true, cell: (row) => ofMean(row.load_percent) },
             { name: "how it stands", cell: (row) => <Standing row={row} /> },
           ]}
         />
@@ -53,8 +53,14 @@ function begun({ moves }: BalanceDocument): string {
   return `${above + below} moves for balance, ${others}; ${cancelled} cancelled`;
 }
 
+/** Of too little nobody has a part of the mean. */
+function ofMean(percent: number | null): string {
+  return percent === null ? "–" : `${percent} %`;
+}
+
 /** What is to be said besides the figures. */
 function Standing({ row }: { row: BalanceNode }) {
   const rest = row.words.split("; ").slice(1).join("; ");
-  return <>{row.draining && <Badge level="info">drains</Badge>} <span class="quiet event-text">{rest}</span></>;
+  const badges = <>{row.writes_wait && <Badge level="warning">no memory for puts</Badge>} {row.draining && <Badge level="info">drains</Badge>}</>;
+  return <>{badges} <span class="quiet event-text">{rest}</span></>;
 }
