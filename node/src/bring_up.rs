@@ -23,6 +23,7 @@ use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogDevice, LogOptions, LogRoot, SlowDevice, Storage, WalError};
 
 use crate::error::NodeError;
+use crate::first_segments::first_segments_bytes;
 use crate::limits::PAIR_BYTES_MIN;
 use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
 use crate::messages::{LogRing, PairResources, RecoveredPair, ServedPair, ToWorker};
@@ -253,14 +254,6 @@ impl BringUp {
     pub(crate) fn check_geometry(&self, row: &PairRow) -> Result<(), NodeError> {
         check_geometry(row.geometry, &self.options.settings)
     }
-}
-
-/// What the first segments of a pair's logs take on the disk: a node whose disk has less takes no pair that
-/// moves. Of settings that have those of logs among them.
-#[must_use]
-pub fn first_segments_bytes(settings: &Settings) -> u64 {
-    let log = LogOptions::from_settings(settings);
-    2 * log.segment_bytes.min(log.first_segment_bytes)
 }
 
 /// How the settings want the key space spread: over no more slots than a region has, one of which is left for

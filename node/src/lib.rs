@@ -24,6 +24,7 @@ mod driver;
 mod error;
 mod failed_logins;
 mod figures;
+mod first_segments;
 mod health;
 mod home;
 mod latency;
@@ -71,7 +72,6 @@ pub use balance::{
     BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, RoomElsewhere, lacks_room,
     room_elsewhere,
 };
-pub use bring_up::first_segments_bytes;
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;
@@ -88,6 +88,7 @@ pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput,
 pub use error::NodeError;
 pub use failed_logins::{FailedLogins, LoginPlace};
 pub use figures::{FIGURES_EVERY_NS, PairUse, WorkerFigures};
+pub use first_segments::first_segments_bytes;
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use limits::PAIRS_MAX;

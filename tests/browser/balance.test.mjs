@@ -50,7 +50,7 @@ describe("balance", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await keep(page, "balance");
     const little = { bytes: 5 * MIB, bytes_percent: null, load_percent: null };
     answer(mock, "balance", { nodes: [node(0, little), node(1, { ...little, writes_wait: true, words: "node-1: 4 pairs; puts find no memory there, where 1.0 MiB is left" })] });
-    await shows(row(0), "5.00 MiB", "–");
+    await shows(row(0), "5 MiB", "–");
     assert.doesNotMatch(await row(0).innerText(), /\s\d+ %/, "too little to count is no part of the mean");
     await shows(row(1), "no memory for puts", "1.0 MiB is left");
     await page.setViewportSize(NARROW);

@@ -222,8 +222,8 @@ impl History {
         self.drain_ms.and_then(|at| left(now_ms, at, rules.window_ms))
     }
 
-    /// Where all pairs of nodes that drain go. As long as that can be, they do: if each were placed anew after
-    /// each move, the last ones might find no room any more.
+    /// Where all pairs of nodes that drain go. As long as that can be, they do: if each were placed anew
+    /// after each move, the last ones might find no room any more.
     pub(crate) fn keep_places(&mut self, places: BTreeMap<PairId, NodeId>) {
         self.places = places;
     }

@@ -23,8 +23,8 @@
 //! - Balance decides nothing on figures that it only half knows.
 //! - A move of balance makes the worse of its two ends better, and no target worse than the tolerance allows.
 //!   A pair that was moved rests. A node that took a pair gives none for a while, and the other way round.
-//!   Where puts find no memory, a pair leaves at once, whatever rests. Balance gives that node none for as long
-//!   as pairs rest.
+//!   Where puts find no memory, a pair leaves at once, whatever rests. Balance gives that node none for as
+//!   long as pairs rest.
 //! - No target gets more than its memory and its number of pairs permit.
 //! - A drain that its plan permits can be carried out, while pairs grow by an eighth and others take no more.
 //!
@@ -55,7 +55,7 @@ pub use figures::{
 pub use fresh::{FreshPlace, FreshReason, FreshSplit, fresh_fits, fresh_place, has_to_divide};
 pub use obstacle::{DrainStall, MoveFailure, NoTarget, PairObstacle};
 pub use reason::{
-    CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason,
+    CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, NoRelief, PlannedMove, RestReason,
 };
-pub use relief::{NoRelief, relief_bytes};
+pub use relief::relief_bytes;
 pub use rules::{BalanceRules, RulesError};

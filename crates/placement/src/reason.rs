@@ -6,7 +6,6 @@ use cell_terms::text::counted;
 use cell_terms::{NodeId, PairId};
 
 use crate::figures::{BalancePause, MemberState, MoveUnderWay};
-use crate::relief::NoRelief;
 use crate::words::{seconds, size};
 
 /// What is to be done now.
@@ -237,6 +236,26 @@ pub struct GaveNothing {
     pub no_gain: u32,
 }
 
+/// Why no pair leaves a node at which puts find no memory: each of its pairs counts once, under the first
+/// that applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoRelief {
+    /// What the node has left, as it told last.
+    pub left_bytes: u64,
+    /// What is left since the last move was not told yet, by the node or by another one.
+    pub untold: bool,
+    /// Pairs that something has hold of, or of which it is not known what they take.
+    pub held: u32,
+    /// Pairs that an operator has moved, and that rest.
+    pub kept: u32,
+    /// Pairs that give no more than is left there.
+    pub small: u32,
+    /// Pairs that no other node has room for, or little more than this one.
+    pub no_room: u32,
+    /// The most memory that another node has left which takes pairs.
+    pub most_left_bytes: u64,
+}
+
 impl fmt::Display for NextStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -386,5 +405,32 @@ impl fmt::Display for GaveNothing {
             return f.write_str("it has no pairs");
         }
         write!(f, "of its pairs {}", parts.join(", "))
+    }
+}
+
+impl fmt::Display for NoRelief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.untold {
+            return f.write_str("what the nodes have left since the last move is not told yet");
+        }
+        let counts = [
+            (self.held, "cannot move now"),
+            (self.kept, "stay for a while where an operator has put them"),
+            (self.small, "would give no more than is left"),
+            (self.no_room, "find too little memory elsewhere"),
+        ];
+        let parts: Vec<String> = counts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{count} {words}"))
+            .collect();
+        if parts.is_empty() {
+            return f.write_str("it has no pairs");
+        }
+        write!(f, "of its pairs {}", parts.join(", "))?;
+        match self.no_room {
+            0 => Ok(()),
+            _ => write!(f, " (at most {} is left at a node that takes pairs)", size(self.most_left_bytes)),
+        }
     }
 }

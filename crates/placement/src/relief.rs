@@ -4,19 +4,16 @@
 //! wait for that long. So relief waits for no window, and heeds no rest but that of a pair that an operator
 //! has moved. It goes by the memory that nodes say they have left.
 //!
-//! It comes to an end. A node that gets a pair keeps more than the full one had, by an eighth of the pair and by
-//! 4 MiB at least. So much has to be written there before it is full and gives a pair itself.
-
-use std::fmt;
+//! It comes to an end. A node that gets a pair keeps more than the full one had, by an eighth of the pair and
+//! by 4 MiB at least. So much has to be written there before it is full and gives a pair itself.
 
 use cell_terms::NodeId;
 
 use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause, PairLoad};
 use crate::history::History;
-use crate::reason::{MoveReason, PlannedMove};
+use crate::reason::{MoveReason, NoRelief, PlannedMove};
 use crate::rules::BalanceRules;
 use crate::targets::{pairs_left, takes};
-use crate::words::size;
 
 /// What a move gives, if there is a pair that gives so much: a larger one takes longer.
 const ENOUGH_BYTES: u64 = 64 << 20;
@@ -30,26 +27,6 @@ struct Found<'f> {
     held: &'f HeldPair,
     load: PairLoad,
     to: &'f MemberFigures,
-}
-
-/// Why no pair leaves a node at which puts find no memory: each of its pairs counts once, under the first
-/// that applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoRelief {
-    /// What the node has left, as it told last.
-    pub left_bytes: u64,
-    /// What is left since the last move was not told yet, by the node or by another one.
-    pub untold: bool,
-    /// Pairs that something has hold of, or of which it is not known what they take.
-    pub held: u32,
-    /// Pairs that an operator has moved, and that rest.
-    pub kept: u32,
-    /// Pairs that give no more than is left there.
-    pub small: u32,
-    /// Pairs that no other node has room for, or little more than this one.
-    pub no_room: u32,
-    /// The most memory that another node has left which takes pairs.
-    pub most_left_bytes: u64,
 }
 
 /// How much memory a node gets back by the pair that is leaving it, or by the one that could leave it if
@@ -196,31 +173,4 @@ fn rank(bytes: u64) -> (bool, u64) {
 fn gains(left_bytes: u64, left_there_bytes: u64, bytes: u64) -> bool {
     let least = left_bytes.saturating_add(GAIN_BYTES_MIN.max(bytes / GAIN_PART));
     left_there_bytes.checked_sub(bytes).is_some_and(|after| after >= least)
-}
-
-impl fmt::Display for NoRelief {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.untold {
-            return f.write_str("what the nodes have left since the last move is not told yet");
-        }
-        let counts = [
-            (self.held, "cannot move now"),
-            (self.kept, "stay for a while where an operator has put them"),
-            (self.small, "would give no more than is left"),
-            (self.no_room, "find too little memory elsewhere"),
-        ];
-        let parts: Vec<String> = counts
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, words)| format!("{count} {words}"))
-            .collect();
-        if parts.is_empty() {
-            return f.write_str("it has no pairs");
-        }
-        write!(f, "of its pairs {}", parts.join(", "))?;
-        match self.no_room {
-            0 => Ok(()),
-            _ => write!(f, " (at most {} is left at a node that takes pairs)", size(self.most_left_bytes)),
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use cell_placement::BalanceRules;
 use cell_terms::setting::Settings;
 
-use crate::bring_up::first_segments_bytes;
+use crate::first_segments::first_segments_bytes;
 use crate::limits::PAIRS_MAX;
 use crate::memory_plan::log_buffer_bytes;
 

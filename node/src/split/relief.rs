@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use cell_terms::SessionId;
 
-/// Puts of a client are answered so for so long, from its first one on: less than operations of clients mostly
-/// have. The pair may not be able to leave, and here nobody knows all that could be in the way.
+/// Puts of a client are answered so for so long, from its first one on: less than operations of clients
+/// mostly have. The pair may not be able to leave, and here nobody knows all that could be in the way.
 const HOPE_NS: u64 = 4_000_000_000;
 /// After that in vain the client's puts are refused for so long, or until a pair has left.
 const REST_NS: u64 = 30_000_000_000;

@@ -23,7 +23,8 @@ pub(crate) struct DrainsPart {
     pub(crate) uptime_ms: u64,
     /// Memory that it may still take.
     pub(crate) memory_available_bytes: u64,
-    /// The disk under its logs has no room for those of one more pair. Nodes of earlier versions do not say it.
+    /// The disk under its logs has no room for those of one more pair. Nodes of earlier versions do not say
+    /// it.
     #[serde(default)]
     pub(crate) disk_full: bool,
     /// What its pairs take.

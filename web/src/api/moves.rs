@@ -436,8 +436,8 @@ mod tests {
         incarnation
     }
 
-    /// What was granted to pair 1 at node 0 makes 10 bytes with its logs' buffers; its regions may grow to far
-    /// more. Node 1 has as much left, node 2 a byte less.
+    /// What was granted to pair 1 at node 0 makes 10 bytes with its logs' buffers; its regions may grow to
+    /// far more. Node 1 has as much left, node 2 a byte less.
     fn figures(node: &mut NodeSnapshot) {
         let pair = PairSnapshot { pair: PairId(1), granted_bytes: 7, ..PairSnapshot::default() };
         let (pairs, available) = match node.node.0 {

@@ -89,7 +89,7 @@ fn plan_leaves_the_others_room_to_grow() {
     assert_eq!(planned(look(&figures)).pair, PairId(100));
 }
 
-/// Pairs grow meanwhile by what the plan leaves for that, several nodes drain at a time, and some of the pairs
+/// Pairs grow meanwhile by what the plan leaves for that, several nodes drain at a time, and one of the pairs
 /// cannot leave at first.
 #[test]
 fn drain_that_a_plan_permits_is_carried_out_to_its_end() {
