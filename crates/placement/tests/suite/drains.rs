@@ -176,9 +176,9 @@ fn drain_that_cannot_be_is_refused_in_clear_words() {
                  would go before it fills them";
     assert_eq!(why.to_string(), words);
     at(&mut short, 2).memory_left_bytes = 50 * MIB;
-    let words = "the other nodes lack room for 3 pairs with 300.0 MiB, pair-100 of node-1 among them: none of 1 \
-                 other node can take it: 1 lacks the memory (it takes 100.0 MiB and 12.5 MiB to grow, at most \
-                 50.0 MiB is left)";
+    let words = "the other nodes lack room for 3 pairs with 300.0 MiB, pair-100 of node-1 among them: none \
+                 of 1 other node can take it: 1 lacks the memory (it takes 100.0 MiB and 12.5 MiB to grow, \
+                 at most 50.0 MiB is left)";
     assert_eq!(refused(&short, &[1]).to_string(), words);
     let mut full = figures.clone();
     at(&mut full, 2).pairs_max = 1;

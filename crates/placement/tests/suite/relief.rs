@@ -198,9 +198,10 @@ fn full_node_that_can_give_no_pair_is_said_to_be_full_before_all_else() {
     let why = rest(relief_alone().look(NOW_MS, &figures).step);
     let RestReason::Full { node, why: counts } = &why else { panic!("{why}") };
     assert_eq!((*node, counts.left_bytes, counts.most_left_bytes), (FULL, 10 * MIB, 30 * MIB));
-    let words = "puts find no memory at node-1, which has 10.0 MiB left, and no pair leaves it: of its pairs 1 \
-                 cannot move now, 1 stay for a while where an operator has put them, 1 would give no more than is \
-                 left, 1 find too little memory elsewhere (at most 30.0 MiB is left at a node that takes pairs)";
+    let words = "puts find no memory at node-1, which has 10.0 MiB left, and no pair leaves it: of its \
+                 pairs 1 cannot move now, 1 stay for a while where an operator has put them, 1 would \
+                 give no more than is left, 1 find too little memory elsewhere (at most 30.0 MiB is left \
+                 at a node that takes pairs)";
     assert_eq!(why.to_string(), words);
     let standing = balancer().explain(NOW_MS, &figures).nodes[0].to_string();
     assert!(standing.ends_with("; puts find no memory there, where 10.0 MiB is left"), "{standing}");
