@@ -303,8 +303,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A copy that kept to its rate noticed the handing when it had slept, 10 ms later at most: so much longer
-    /// nobody served the pair.
+    /// A copy that kept to its rate noticed the handing when it had slept, 10 ms later at most: nobody
+    /// served the pair for so much longer.
     #[test]
     fn copy_that_sleeps_is_woken_by_an_order() {
         let row = || Box::new(pair_row(&move_row(MoveStage::Handed), true));

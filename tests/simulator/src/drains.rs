@@ -115,7 +115,8 @@ impl World {
     pub(crate) fn are_emptied(&self) -> bool {
         let drains = |node: &Node| self.operators.wanted.draining.contains(&node.host);
         let takes = |node: &Node| !drains(node) && !node.is_unmounted && node.incarnation().is_some();
-        !self.nodes.iter().any(|node| takes(node)) || !self.nodes.iter().any(|node| drains(node) && node.serves())
+        let mut nodes = self.nodes.iter();
+        !nodes.clone().any(|node| takes(node)) || !nodes.any(|node| drains(node) && node.serves())
     }
 
     /// What keeps nodes from being emptied, as the balancer says.

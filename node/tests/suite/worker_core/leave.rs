@@ -159,8 +159,8 @@ pub(crate) fn frozen_at(world: &mut World, pair: PairId, ticket: u64) -> Csn {
     panic!("it is not frozen");
 }
 
-/// Whether nothing was in flight was asked before a turn's replies had left. While a long value left, chunk by
-/// chunk, the pair was frozen and nobody's, and after the last chunk until the next tick of a worker that
+/// Whether nothing was in flight was asked before a turn's replies had left. While a long value left, chunk
+/// by chunk, the pair was frozen and nobody's, and after the last chunk until the next tick of a worker that
 /// sleeps right after its answers.
 #[test]
 fn pair_is_frozen_while_a_long_value_of_it_leaves() {

@@ -6,7 +6,9 @@ use cell_client::mutant as own;
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::onesided::{astray, batched, dropped, ended, in_place, left, mapping, nodes, rules, scans, stopped};
+use crate::onesided::{
+    astray, batched, dropped, ended, in_place, left, mapping, nodes, rules, scans, stopped,
+};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
