@@ -126,7 +126,8 @@ fn drain_that_a_plan_permits_is_carried_out_to_its_end() {
             if is_over(&model) {
                 break;
             }
-            let (pair, left) = &mut grows[random.index(grows.len())];
+            let at = random.index(grows.len());
+            let (pair, left) = &mut grows[at];
             let bytes = random.between(0, *left);
             *left -= bytes;
             model.grow(*pair, bytes);
