@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const WAIT_PERIOD: Duration = Duration::from_millis(500);
 /// Moves of a plan that are printed.
 const MOVES_SHOWN: usize = 20;
+/// The state of a node that was removed for good.
+const REMOVED: &str = "removed";
 
 /// Which nodes.
 #[derive(Clone, Debug, Args)]
@@ -96,6 +98,9 @@ struct Planned {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Drain {
     pub(crate) node: u32,
+    /// Who wanted it; empty where that is not said.
+    #[serde(default)]
+    pub(crate) who: String,
     state: String,
     pairs_left: u64,
     bytes_left: Option<u64>,
@@ -146,10 +151,15 @@ impl WhichArgs {
 }
 
 impl Drain {
+    /// Whether the node was removed for good.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.state == REMOVED
+    }
+
     /// How far it is, in a few words.
     fn words(&self) -> String {
         match self.state.as_str() {
-            "removed" => "removed for good".to_owned(),
+            REMOVED => "removed for good".to_owned(),
             "drained" => "drained: no pair is left".to_owned(),
             _ => {
                 let bytes = self.bytes_left.map(|bytes| format!(", {}", number::bytes(bytes)));
@@ -248,6 +258,23 @@ fn named(nodes: &[u32]) -> String {
     }
 }
 
+/// `node 1`, `nodes 1 and 2`, `nodes 1 to 63`, `nodes 1, 3 and 5 to 9`: of ascending numbers.
+pub(crate) fn in_rows(nodes: &[u32]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for row in nodes.chunk_by(|one, next| *next == one + 1) {
+        match row {
+            [first, _, .., last] => words.push(format!("{first} to {last}")),
+            few => words.extend(few.iter().map(u32::to_string)),
+        }
+    }
+    match (words.pop(), nodes.len()) {
+        (Some(last), 1) => format!("node {last}"),
+        (Some(last), _) if words.is_empty() => format!("nodes {last}"),
+        (Some(last), _) => format!("nodes {} and {last}", words.join(", ")),
+        (None, _) => "no node".to_owned(),
+    }
+}
+
 fn is_or_are(nodes: &[u32]) -> &'static str {
     if nodes.len() == 1 { "is" } else { "are" }
 }
@@ -326,7 +353,7 @@ mod tests {
 
     fn drain(state: &str, pairs_left: u64, stall: Option<&str>) -> Drain {
         let (state, stall) = (state.to_owned(), stall.map(str::to_owned));
-        Drain { node: 3, state, pairs_left, bytes_left: Some(2_048), stall }
+        Drain { node: 3, who: "ann".to_owned(), state, pairs_left, bytes_left: Some(2_048), stall }
     }
 
     #[test]
@@ -414,5 +441,8 @@ mod tests {
     fn nodes_are_named_in_a_row() {
         assert_eq!(named(&[1]), "node 1");
         assert_eq!(named(&[1, 2, 5]), "nodes 1, 2 and 5");
+        assert_eq!((in_rows(&[1]), in_rows(&[])), ("node 1".to_owned(), "no node".to_owned()));
+        assert_eq!([in_rows(&[1, 2]), in_rows(&[1, 2, 3])], ["nodes 1 and 2", "nodes 1 to 3"]);
+        assert_eq!(in_rows(&[1, 3, 5, 6, 7, 9]), "nodes 1, 3, 5 to 7 and 9");
     }
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
-use crate::command::node_drain::{self, Drain};
+use crate::command::node_drain::{self, Drain, in_rows};
+use crate::dev::scale_wire::SCALED_BY;
 use crate::exit::Exit;
 use crate::output::{message, number, table};
 
@@ -85,34 +86,58 @@ pub(crate) fn run(global: &Global, arguments: &NodeLsArgs) -> anyhow::Result<Exi
     message::print_document(global.json, document, || text(&parsed))?;
     if !global.json && parsed.nodes.iter().any(|node| node.draining) {
         match node_drain::list(&api) {
-            Ok((drains, _)) => message::print_text(&drains_text(&drains))?,
+            Ok((drains, _)) => {
+                let scale = arguments.api.command("cell dev scale");
+                message::print_text(&drains_text(&drains, &scale))?;
+            }
             Err(failure) => message::warning(&format!("which nodes drain is not known: {}", failure.what)),
         }
     }
     Ok(warn_of_missing(&parsed.missing, "what is known of"))
 }
 
-/// A line for each node that drains, below the nodes.
-fn drains_text(drains: &[Drain]) -> String {
-    drains.iter().map(|drain| format!("{}\n", drain.line())).collect()
+/// A line for each node that drains, and one for all that were removed, below the nodes; and whether a
+/// `cell dev scale` has not ended, with the command that sees it through.
+fn drains_text(drains: &[Drain], scale: &str) -> String {
+    let (removed, draining): (Vec<&Drain>, Vec<&Drain>) = drains.iter().partition(|of| of.is_removed());
+    let mut text: String = draining.iter().map(|of| format!("{}\n", of.line())).collect();
+    if !removed.is_empty() {
+        let nodes: Vec<u32> = removed.iter().map(|of| of.node).collect();
+        let were = if nodes.len() == 1 { "was" } else { "were" };
+        text.push_str(&format!("{} {were} removed for good\n", in_rows(&nodes)));
+    }
+    let scaled: Vec<u32> = draining.iter().filter(|of| of.who == SCALED_BY).map(|of| of.node).collect();
+    if !scaled.is_empty() {
+        let are = if scaled.len() == 1 { "is" } else { "are" };
+        text.push_str(&format!(
+            "a scale of the cluster has not ended: {} {are} to leave; unless it is under way, {scale} with \
+             the number of nodes that is wanted sees it through\n",
+            in_rows(&scaled)
+        ));
+    }
+    text
 }
 
-/// A row for each node, also for one that did not answer.
+/// A row for each node, also for one that did not answer; below them what more is to be said of their
+/// states, which may be long.
 fn text(document: &Document) -> String {
     let known = document.nodes.iter().map(|node| (node.node, row(node)));
     let missing = document.missing.iter().map(|peer| (peer.node, missing_row(peer)));
     let mut rows: Vec<_> = known.chain(missing).collect();
     rows.sort_by_key(|(node, _)| *node);
-    table::plain(&HEADINGS, &[0, 4, 5, 6, 7, 8, 9, 10], rows.into_iter().map(|(_, row)| row).collect())
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let mut text = table::plain(&HEADINGS, &[0, 4, 5, 6, 7, 8, 9, 10], rows);
+    for node in &document.nodes {
+        if let Some(detail) = &node.state_detail {
+            text.push_str(&format!("node {}: {}\n", node.node, message::on_one_line(detail)));
+        }
+    }
+    text
 }
 
 fn row(node: &Node) -> Vec<String> {
     let place = |place: &str| if place.is_empty() { "-".to_owned() } else { place.to_owned() };
-    let state = match &node.state_detail {
-        Some(detail) => format!("{} ({detail})", node.state),
-        None => node.state.clone(),
-    };
-    let state = if node.draining { format!("{state}, drains") } else { state };
+    let state = if node.draining { format!("{}, drains", node.state) } else { node.state.clone() };
     let mut cells = vec![node.node.to_string(), place(&node.address), place(&node.http), state];
     if node.state != ABSENT {
         let of = |used, all| format!("{} of {}", number::bytes(used), number::bytes(all));
@@ -169,6 +194,42 @@ mod tests {
         assert_eq!(cells(1)[8..], ["3.00 MiB of 4.00 MiB", "2.50 s", "1 min 1 s"]);
         assert_eq!(cells(2)[..5], ["1", "-", "127.0.0.1:7081", "no answer", "-"]);
         assert_eq!(cells(3)[3..6], ["absent", "-", "-"]);
+    }
+
+    /// All rows were as wide as the longest reason.
+    #[test]
+    fn text_has_reasons_below_the_table_and_no_row_is_wider_for_them() {
+        let plain = json!({"nodes": [node(0, "serving"), node(1, "serving")], "missing": []});
+        let mut told = plain.clone();
+        told["nodes"][1]["state_detail"] = json!("the disk is nearly full; ".repeat(20));
+        let text = |document: Value| text(&understand(&document, "of the nodes").unwrap());
+        let (plain, told) = (text(plain), text(told));
+        let rows: Vec<&str> = told.lines().take(3).collect();
+        assert_eq!(rows, plain.lines().collect::<Vec<_>>());
+        let reason = told.lines().nth(3).unwrap();
+        assert!(reason.starts_with("node 1: the disk is nearly full; the disk"), "{reason}");
+        assert_eq!(told.lines().count(), 4);
+    }
+
+    /// There was a line for each of them, after a scale to many for ever.
+    #[test]
+    fn drains_text_has_one_line_of_all_that_were_removed_and_one_of_a_scale_that_has_not_ended() {
+        let drain = |node: u32, state: &str, who: &str| {
+            let row = json!({"node": node, "state": state, "who": who, "pairs_left": 0, "bytes_left": null});
+            understand::<Drain>(&row, "of drains").unwrap()
+        };
+        let removed: Vec<Drain> = (1..64).map(|node| drain(node, "removed", SCALED_BY)).collect();
+        assert_eq!(drains_text(&removed, "`s`"), "nodes 1 to 63 were removed for good\n");
+        assert_eq!(drains_text(&removed[..1], "`s`"), "node 1 was removed for good\n");
+        let mut some = removed[..1].to_vec();
+        some.extend([drain(2, "drained", "ann"), drain(3, "drained", SCALED_BY)]);
+        let said = drains_text(&some, "`s`");
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines[0], "node 2 drained: no pair is left");
+        assert_eq!(lines[2], "node 1 was removed for good");
+        assert!(lines[3].starts_with("a scale of the cluster has not ended: node 3 is to leave; "), "{said}");
+        assert!(lines[3].contains("unless it is under way, `s` with the number"), "{said}");
+        assert_eq!(lines.len(), 4);
     }
 
     #[test]

@@ -18,13 +18,12 @@ use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 use super::scale_wire::{
-    NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse, socket,
+    NODES_MAX, SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse,
+    socket,
 };
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// As whom nodes are drained and removed.
-const AUTHOR: &str = "cell dev scale";
 
 /// Nodes that somebody starts on purpose may join, also if they were removed before.
 pub(crate) fn permit(coordinator: &Arc<dyn Coordinator>, nodes: u16) -> Result<(), ClusterError> {
@@ -98,7 +97,7 @@ fn carry_out(
             ScaleStep::Retire(node)
         }
         ScaleRequest::Remove { node } => {
-            drains.remove(node_id(node), &author(AUTHOR)).map_err(|error| in_words(&error))?;
+            drains.remove(node_id(node), &author(SCALED_BY)).map_err(|error| in_words(&error))?;
             ScaleStep::Look
         }
     };
@@ -111,7 +110,7 @@ fn carry_out(
 fn drain(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16) -> Result<(), Refused> {
     let leaving: Vec<NodeId> =
         there.iter().filter(|node| node.node >= from).map(|node| NodeId(node.node.into())).collect();
-    let begun = begin_checked(coordinator, &leaving, AUTHOR, |view| check_room(view, &leaving));
+    let begun = begin_checked(coordinator, &leaving, SCALED_BY, |view| check_room(view, &leaving));
     begun.map_err(|why| match why {
         NotBegun::Refused(refused) => refused,
         NotBegun::Failed(error) => in_words(&error),

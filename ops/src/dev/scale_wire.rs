@@ -8,6 +8,8 @@ use cell_cluster::DrainAuthor;
 use cell_drill::wire::Refused;
 use serde::{Deserialize, Serialize};
 
+/// As whom nodes are drained and removed.
+pub(crate) const SCALED_BY: &str = "cell dev scale";
 /// Nodes of a cluster of `cell dev`, at most.
 pub(crate) const NODES_MAX: u16 = 64;
 
