@@ -267,7 +267,7 @@ mod tests {
         ("cli.rs", "cell get greeting"),
         ("version.rs", "cell put"),
         ("settings.rs", "cell tune"),
-        ("dev/owners.rs", "cell dump FILE"),
+        ("dev/owners.rs", "cell balance status"),
         ("dev/owners.rs", "cell drill run kill --node {owner}"),
         ("dev/scale.rs", "cell node ls"),
         ("dev/supervisor/drills.rs", "cell drill ls"),
