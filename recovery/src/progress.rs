@@ -78,7 +78,8 @@ pub struct ProgressView {
     pub stage: RecoveryStage,
     /// Bytes of image and logs that were read.
     pub bytes_done: u64,
-    /// Bytes of image and logs that there are; falls when a log ends before its file does.
+    /// Bytes of image and logs that are to be read; falls when a log ends before its file does. Of a log that
+    /// is followed the files that are still written to count as far as they were read.
     pub bytes_total: u64,
     /// Records that were replayed.
     pub records: u64,

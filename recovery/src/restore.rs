@@ -6,6 +6,7 @@
 //! that failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any
 //! other failure the restore is dropped and the pair reported.
 
+mod expected;
 mod following;
 
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionSpec, Reg
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot, TreeNodeState};
-use cell_wal::folder::written_bytes;
 use cell_wal::segment::LogPlace;
 use cell_wal::{PairReader, Predecessor, ReadOptions};
 
@@ -338,23 +338,6 @@ impl Restore {
         Ok((create(&node)?, create(&extent)?))
     }
 
-    fn expect_bytes(&self, load: Option<&Load>) -> Result<(), RecoveryError> {
-        self.progress.expect(load.map_or(0, Load::bytes));
-        let mut plan = self.plan.clone();
-        while let Some(request) = plan.next().map(|epoch| epoch.request) {
-            if let Some(request) = request {
-                self.progress.expect(self.bytes_of(request.log)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn bytes_of(&self, log: cell_wal::LogId) -> Result<u64, RecoveryError> {
-        let storage = &*self.environment.storage;
-        let node = written_bytes(storage, log.log(RegionKind::Node))?;
-        Ok(node + written_bytes(storage, log.log(RegionKind::Extent))?)
-    }
-
     fn load(&mut self, mut load: Box<Load>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Loading);
         let threads = self.threads_of_lanes();
@@ -384,10 +367,11 @@ impl Restore {
             let found = Box::new(Found { epoch, cut: self.plan.base(), reader: None });
             return Ok(Stage::Cut { found, lanes });
         };
-        let bytes_expected = self.bytes_of(request.log)?;
+        let bytes_expected = self.expected_of(&request)?;
+        let follows = self.follows(&request);
         let storage = &self.environment.storage;
         let reader = match &mut self.copied {
-            Some(copied) if request.cut.is_none() => {
+            Some(copied) if follows => {
                 copied.required = request.required;
                 PairReader::follow(storage, request.log, request.base, request.options)?
             }
@@ -408,6 +392,7 @@ impl Restore {
                 }
                 lanes.flush()?;
                 self.note_round(&mut reading, bytes);
+                self.note_end(&mut reading);
                 return Ok(Stage::Follow(reading, lanes));
             };
             bytes += batch.payload_bytes();

@@ -54,11 +54,25 @@ pub fn list_segments(storage: &dyn Storage, name: LogName) -> Result<Vec<u32>, W
 /// # Errors
 /// What the disk says.
 pub fn written_bytes(storage: &dyn Storage, name: LogName) -> Result<u64, WalError> {
+    Ok(written_lengths(storage, name)?.iter().sum())
+}
+
+/// The same without the last file that something was written to: of a log that is still being written nobody
+/// knows how much of it is.
+///
+/// # Errors
+/// What the disk says.
+pub fn closed_bytes(storage: &dyn Storage, name: LogName) -> Result<u64, WalError> {
+    Ok(written_lengths(storage, name)?.iter().skip(1).sum())
+}
+
+/// The lengths of a log's files that something was written to, the newest first.
+fn written_lengths(storage: &dyn Storage, name: LogName) -> Result<Vec<u64>, WalError> {
     let generations = match list_segments(storage, name) {
-        Err(WalError::FolderMissing { .. }) => return Ok(0),
+        Err(WalError::FolderMissing { .. }) => return Ok(Vec::new()),
         generations => generations?,
     };
-    let mut bytes = 0;
+    let mut lengths = Vec::new();
     let mut is_spare = true;
     for segment in generations.into_iter().rev().map(|generation| name.segment(generation)) {
         let header = if is_spare { read_first_header(storage, segment)? } else { None };
@@ -68,12 +82,12 @@ pub fn written_bytes(storage: &dyn Storage, name: LogName) -> Result<u64, WalErr
             continue;
         }
         match storage.open(&segment.path(), Access::Read) {
-            Ok(file) => bytes += file.length()?,
+            Ok(file) => lengths.push(file.length()?),
             Err(error) if error.errno == Errno::ENOENT => {} // released just now
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(bytes)
+    Ok(lengths)
 }
 
 /// A pair's whole images, ascending; none if it has no folder.

@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const SHOWN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at how far a move is.
 const WAIT_PERIOD: Duration = Duration::from_millis(200);
+/// Percent that a copy shows at most which goes on.
+const COPYING_MAX: u64 = 99;
 
 /// Arguments of `cell region move`.
 #[derive(Debug, Args)]
@@ -113,9 +115,10 @@ impl Move {
                 None => in_words(outcome).to_owned(),
             },
             (None, "copying") => {
+                // How much there is of what is still being written shows when it is read.
                 let percent = self.bytes_done.saturating_mul(100) / self.bytes_total.max(1);
                 let (done, total) = (number::bytes(self.bytes_done), number::bytes(self.bytes_total));
-                format!("copying, {done} of {total}, {} %", percent.min(100))
+                format!("copying, {done} of {total}, {} %", percent.min(COPYING_MAX))
             }
             (None, stage) => stage.to_owned(),
         };
@@ -313,6 +316,8 @@ mod tests {
         let said = |of: Move, end: &str| assert_eq!(of.line(), format!("{begin}{end}"));
         said(of("wanted", None, None), "wanted");
         said(of("copying", None, None), "copying, 1.00 KiB of 4.00 KiB, 25 %");
+        let all_known = Move { bytes_done: 4_096, ..of("copying", None, None) };
+        said(all_known, "copying, 4.00 KiB of 4.00 KiB, 99 %");
         said(of("handed", Some("moved"), None), "moved");
         said(of("copying", Some("given_up"), Some("no room")), "given up (no room)");
         let known = Move { wanted_unix_ms: Some(86_399_000), ..of("wanted", None, None) };

@@ -4,7 +4,7 @@ use cell_cluster::PairRow;
 use cell_memory::Region;
 use cell_terms::{Csn, SlotIndex};
 use cell_tree::{NodeIndex, TreeNodeState};
-use cell_wal::WalError;
+use cell_wal::{ReadRequest, WalError};
 
 use super::{Lanes, Reading, Restore, Stage};
 use crate::error::{CopyFault, RecoveryError};
@@ -24,6 +24,8 @@ pub(crate) struct Copied {
     pub(crate) reached: Csn,
     /// Bytes of the present round.
     pub(crate) round_bytes: u64,
+    /// Of the log that is followed, bytes that were sure to be read when the copy began.
+    pub(crate) log_bytes_expected: u64,
     /// By slot: up to where its leaves' extents were checked; none of what was not settled then.
     pub(crate) verified: Vec<Option<Csn>>,
     /// Where the logs end, once the pair was handed over.
@@ -41,6 +43,11 @@ impl Restore {
             copied.round_bytes += read;
             copied.reached = reading.reader.reached();
         }
+    }
+
+    /// Whether these logs are still being written, and are to be followed.
+    pub(super) fn follows(&self, request: &ReadRequest) -> bool {
+        self.copied.is_some() && request.cut.is_none()
     }
 
     /// Looks for what has come to a log that is being written, or, after the handing, for what is left up to

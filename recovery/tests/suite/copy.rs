@@ -41,8 +41,13 @@ impl World {
     }
 
     fn copy(&self) -> PairCopy {
+        self.copy_with(&Arc::new(Progress::new(0)))
+    }
+
+    /// A copy that says how far it is.
+    fn copy_with(&self, progress: &Arc<Progress>) -> PairCopy {
         let Process { environment, lease, .. } = &self.target;
-        PairCopy::begin(environment, &self.row(), *lease, TARGET, &Arc::new(Progress::new(0))).unwrap()
+        PairCopy::begin(environment, &self.row(), *lease, TARGET, progress).unwrap()
     }
 
     fn write(&mut self, keys: std::ops::Range<u32>, value_bytes: usize) {
@@ -149,6 +154,34 @@ fn copy_that_was_handed_the_pair_has_all_of_it() {
         let row = world.row();
         assert!(row.is_published() && row.owner == Some(world.target.lease));
         assert_eq!(row.history.first().and_then(|old| old.cut), Some(world.owner.durable()));
+    }
+}
+
+/// Of 388 MiB the copy of a pair of 5 had read 10, and was ready: its log's files counted at their lengths.
+#[test]
+fn copy_that_has_caught_up_has_read_all_that_it_said_it_had_to() {
+    for checkpoint in [false, true] {
+        let mut world = World::new(3);
+        world.write(0..500, 300);
+        world.owner.settle();
+        if checkpoint {
+            world.owner.begin_checkpoint();
+            world.owner.end_checkpoint();
+            world.write(500..700, 300);
+            world.owner.settle();
+        }
+        let progress = Arc::new(Progress::new(0));
+        let mut copy = world.copy_with(&progress);
+        catch_up(&mut copy);
+        let first = progress.view(0);
+        assert!(first.bytes_done > 0, "{first:?}");
+        assert_eq!(first.bytes_done, first.bytes_total);
+        world.write(700..900, 200);
+        world.owner.settle();
+        catch_up(&mut copy);
+        let then = progress.view(0);
+        assert!(then.bytes_done > first.bytes_done, "{then:?}");
+        assert_eq!(then.bytes_done, then.bytes_total);
     }
 }
 

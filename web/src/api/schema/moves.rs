@@ -24,7 +24,13 @@ fn row_with(outcome: Value) -> Value {
         ),
         ("why", text("Who wanted it, and why.")),
         ("bytes_done", integer("Bytes of image and logs that the target has read.")),
-        ("bytes_total", integer("Bytes of image and logs that there were when it last looked.")),
+        (
+            "bytes_total",
+            integer(
+                "Bytes of image and logs that it has to read, as far as it knows: of a file that is still being \
+                 written, what it has read.",
+            ),
+        ),
         ("outcome", outcome),
         ("because", or_null(text("Why it came to that. Null: nothing is to be said."))),
         ("cancelled_by", or_null(text("Who cancelled it. Null: nobody did, or did not say who."))),
