@@ -112,7 +112,8 @@ pub(crate) fn of_drain(drains: &[DrainRow], node: NodeId, pairs_left: usize) -> 
         (false, left) => format!("{} left", counted(left as u64, "pair is", "pairs are")),
     };
     let stall = row.stall.as_ref().filter(|_| pairs_left > 0).map(|stall| format!("; {stall}"));
-    Some(format!("it is to be emptied (it drains), and {left}{}", stall.unwrap_or_default()))
+    let who = &row.who;
+    Some(format!("it is to be emptied (it drains), by {who}, and {left}{}", stall.unwrap_or_default()))
 }
 
 /// Of rows of the coordinator that do not read.
@@ -227,8 +228,8 @@ mod tests {
         };
         let said = |row: DrainRow, left| of_drain(&[row], NodeId(2), left).unwrap();
         assert_eq!(of_drain(&[row(false, None)], NodeId(1), 3), None);
-        assert_eq!(said(row(false, None), 1), "it is to be emptied (it drains), and 1 pair is left");
-        let stalled = "it is to be emptied (it drains), and 2 pairs are left; pair-1 cannot move";
+        assert_eq!(said(row(false, None), 1), "it is to be emptied (it drains), by ops, and 1 pair is left");
+        let stalled = "it is to be emptied (it drains), by ops, and 2 pairs are left; pair-1 cannot move";
         assert_eq!(said(row(false, Some("pair-1 cannot move")), 2), stalled);
         assert!(said(row(false, Some("pair-1 cannot move")), 0).ends_with("it can be stopped"));
         assert_eq!(said(row(true, None), 0), "it was removed from the cluster by ops: stop it");

@@ -261,7 +261,7 @@ mod tests {
 
     /// Where a command is written so, whoever hands the text on adds the address ([`Reached::in_text`]), or
     /// nobody was asked yet.
-    const WITHOUT: [(&str, &str); 15] = [
+    const WITHOUT: [(&str, &str); 18] = [
         ("cli.rs", "cell dev"),
         ("cli.rs", "cell put greeting hello"),
         ("cli.rs", "cell get greeting"),
@@ -273,6 +273,9 @@ mod tests {
         ("dev/supervisor/drills.rs", "cell drill ls"),
         ("dev/drill_turn.rs", "cell drill ls"),
         ("dev/supervisor/scaling.rs", "cell dev scale N"),
+        ("dev/scale.rs", "cell dev scale N"),
+        ("dev/scale_plan.rs", "cell dev scale {more}"),
+        ("dev/scale_plan.rs", "cell node undrain {node}"),
         ("dev/drain.rs", "cell drill ls"),
         ("command/node.rs", "cell node undrain {}"),
         ("dev/scale.rs", "cell dev scale"),

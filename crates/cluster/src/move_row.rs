@@ -112,8 +112,8 @@ pub struct MoveRow {
     pub stage: MoveStage,
     /// Bytes of image and logs that the target has read.
     pub bytes_done: u64,
-    /// Bytes of image and logs that it has to read, as far as it knows: of a file that is still being written,
-    /// what it has read. Once it is ready that is all that it has read.
+    /// Bytes of image and logs that it has to read, as far as it knows: of a file that is still being
+    /// written, what it has read. Once it is ready that is all that it has read.
     pub bytes_total: u64,
     /// What became of it; none while it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -23,14 +23,14 @@ use crate::dev::drill_turn::DrillTurns;
 use crate::dev::event::Event;
 use crate::dev::local_listener::LocalListener;
 use crate::dev::messages::{self, BoundedFiles};
-use crate::dev::owners::Owners;
+use crate::dev::owners::{Misfit, Owners};
 use crate::dev::plan::Plan;
 use crate::dev::scale;
 use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
-use crate::hint::DIR_DEFAULT;
+use crate::hint::{DIR_DEFAULT, Reached};
 use crate::output::message;
 use crate::process_settings::{AGENT_ADDRESS, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
@@ -134,6 +134,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
     scale::permit(&(coordinator.clone() as Arc<dyn Coordinator>), arguments.nodes).map_err(explain)?;
+    let unfinished = scale::unfinished(&(coordinator.clone() as Arc<dyn Coordinator>)).map_err(explain)?;
     let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
     let turns = DrillTurns::default();
     let scale_listener =
@@ -150,6 +151,10 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let files = BoundedFiles::start(of_nodes.chain(own))?;
     let restart = arguments.restart == Restart::On;
     let announcer = Announcer { json: global.json };
+    for misfit in unfinished {
+        let next = Reached::by_dir(plan.dir()).in_text(&misfit.next);
+        announcer.misfit(&Misfit { next, ..misfit });
+    }
     let more = one_more(&plan, arguments, matches, &resolved, files);
     let supervisor = Supervisor::new(plan, specs, restart, announcer);
     let mut supervisor = supervisor.with_owners(owners).with_more(more);

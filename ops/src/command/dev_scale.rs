@@ -1,4 +1,5 @@
-//! `cell dev scale`: grows a running development cluster, and shrinks it by emptying nodes first.
+//! `cell dev scale`: grows a running development cluster, and shrinks it by emptying nodes first. What it
+//! does is decided before it begins ([`crate::dev::scale_plan`]).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,14 +12,13 @@ use serde_json::json;
 
 use crate::args::{Global, parse_time};
 use crate::dev::scale::ScaleClient;
+use crate::dev::scale_plan::{LEFT, STOPPING, ScalePlan, is_down, is_there};
 use crate::dev::scale_wire::{ScaleDone, ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
 use crate::output::message;
 use crate::waiting::{Enough, Waiting};
 
-/// The state of a node that is not started again.
-const GIVEN_UP: &str = "given up";
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -95,7 +95,7 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
 impl Scale {
     fn ask(&mut self, request: ScaleRequest) -> Result<Vec<ScaleNode>, Broken> {
         let nodes = self.answer(request)?.map_err(|refused| self.refused(refused))?;
-        if let Some(node) = nodes.first() {
+        if let Some(node) = nodes.iter().find(|of| is_there(of)) {
             self.reached = self.reached.clone().and_server(&node.server);
         }
         Ok(nodes)
@@ -141,8 +141,8 @@ impl Scale {
                     return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
                 }
                 Stand::GivenUp(what) => {
-                    let next =
-                        "stop `cell dev` and start it again: it starts all nodes, and the data is kept";
+                    let next = "see in its messages why it ends, and mend that; then the same command starts \
+                                the node again";
                     return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
                 }
             };
@@ -150,10 +150,10 @@ impl Scale {
         }
     }
 
-    /// Has the nodes from this number on emptied, once it is known that the others have room.
-    fn drain(&mut self, from: u16) -> Result<(), Broken> {
+    /// Has these nodes emptied, once it is known that the others have room. What an earlier try began goes on.
+    fn drain(&mut self, nodes: &[u16]) -> Result<(), Broken> {
         loop {
-            match self.answer(ScaleRequest::Drain { from })? {
+            match self.answer(ScaleRequest::Drain { nodes: nodes.to_vec() })? {
                 Ok(_) => return Ok(()),
                 Err(refused) if refused.is_away => self.lacks(refused.what)?,
                 Err(refused) => return Err(self.refused(refused)),
@@ -162,83 +162,95 @@ impl Scale {
     }
 
     fn to(&mut self, wanted: u16) -> Result<Vec<ScaleNode>, Broken> {
-        let mut nodes = self.ask(ScaleRequest::Look)?;
-        while nodes.len() < usize::from(wanted) {
-            nodes = self.ask(ScaleRequest::Add)?;
+        let nodes = self.wait(none_stops)?;
+        let ScalePlan { start, keep, drain, clear, notes } = ScalePlan::of(wanted, &nodes);
+        notes.iter().for_each(|note| message::note(&self.reached.in_text(note)));
+        for node in start {
+            self.ask(ScaleRequest::Start { node })?;
         }
-        // Nodes that were to go at an earlier try, and are to stay.
-        for node in nodes.clone().iter().filter(|node| node.node < wanted && node.draining) {
-            message::note(&format!("node {} is not to be emptied any more", node.node));
-            nodes = self.ask(ScaleRequest::Undrain { node: node.node })?;
+        if !keep.is_empty() {
+            self.ask(ScaleRequest::Undrain { nodes: keep })?;
         }
-        // What an earlier try began goes on: its pairs have their places already.
-        if nodes.iter().any(|node| node.node >= wanted && !node.draining) {
-            self.drain(wanted)?;
+        if !drain.is_empty() {
+            self.drain(&drain)?;
         }
-        for node in (wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX)).rev() {
-            self.take_away(node)?;
+        for node in clear {
+            let has_place = nodes.iter().any(|of| of.node == node && of.state != LEFT);
+            self.take_away(node, has_place)?;
         }
-        self.wait(|nodes| all_serve(wanted, nodes))
+        for node in drain.into_iter().rev() {
+            self.wait(|nodes| emptied(node, nodes))?;
+            self.take_away(node, true)?;
+        }
+        let nodes = self.wait(|nodes| all_serve(wanted, nodes))?;
+        Ok(nodes.into_iter().filter(is_there).collect())
     }
 
-    /// Waits until a node is empty, stops it, and says that it is not expected back.
-    fn take_away(&mut self, node: u16) -> Result<(), Broken> {
-        self.wait(|nodes| emptied(node, nodes))?;
-        self.ask(ScaleRequest::Retire { node })?;
-        self.wait(|nodes| stopped(node, nodes))?;
+    /// Stops a node that has no pairs, where it has a place, and says that it is not expected back.
+    fn take_away(&mut self, node: u16, has_place: bool) -> Result<(), Broken> {
+        if has_place {
+            self.ask(ScaleRequest::Retire { node })?;
+            self.wait(|nodes| stopped(node, nodes))?;
+        }
         self.ask(ScaleRequest::Remove { node })?;
         message::note(&format!("node {node} has left"));
         Ok(())
     }
 }
 
-/// A node, or why it does not leave any more: its drain lasts until it is removed, unless somebody ends it.
-fn leaving(node: u16, nodes: &[ScaleNode]) -> Result<Option<&ScaleNode>, Stand> {
-    match nodes.iter().find(|of| of.node == node) {
-        Some(of) if !of.draining => {
-            Err(Stand::Ended(format!("node {node} is not to be emptied any more: somebody ended its drain")))
-        }
-        of => Ok(of),
-    }
+/// Whoever is being stopped has ended: its place is free then.
+fn none_stops(nodes: &[ScaleNode]) -> Stand {
+    let stops = nodes.iter().find(|of| of.state == STOPPING);
+    stops.map_or(Stand::Done, |of| Stand::Lacking(format!("node {} is stopping", of.node)))
 }
 
+/// A node that has a place.
+fn placed(node: u16, nodes: &[ScaleNode]) -> Option<&ScaleNode> {
+    nodes.iter().find(|of| of.node == node && of.state != LEFT)
+}
+
+/// How it stands about emptying a node: its drain lasts until it is removed, unless somebody ends it.
 fn emptied(node: u16, nodes: &[ScaleNode]) -> Stand {
-    match leaving(node, nodes) {
-        Err(ended) => ended,
-        Ok(Some(of)) if of.pairs > 0 => {
+    match placed(node, nodes) {
+        Some(of) if !of.draining && !of.removed => {
+            Stand::Ended(format!("node {node} is not to be emptied any more: somebody ended its drain"))
+        }
+        Some(of) if of.pairs > 0 => {
             let left = cell_terms::text::counted(of.pairs as u64, "pair", "pairs");
             let stall = of.stall.as_ref().map(|stall| format!("; {stall}")).unwrap_or_default();
             Stand::Lacking(format!("node {node} drains: {left} left{stall}"))
         }
-        Ok(_) => Stand::Done,
+        Some(_) | None => Stand::Done,
     }
 }
 
+/// How it stands about a node that was asked to stop for good.
 fn stopped(node: u16, nodes: &[ScaleNode]) -> Stand {
-    match leaving(node, nodes) {
-        Err(ended) => ended,
-        Ok(Some(_)) => Stand::Lacking(format!("node {node} is stopping")),
-        Ok(None) => Stand::Done,
+    match placed(node, nodes) {
+        Some(_) => Stand::Lacking(format!("node {node} is stopping")),
+        None => Stand::Done,
     }
 }
 
 /// So many nodes are there, and serve. Their number is right before it is waited for that they serve.
 fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
-    if nodes.len() != usize::from(wanted) {
-        let nodes = cell_terms::text::counted(nodes.len() as u64, "node", "nodes");
+    let wanted = usize::from(wanted);
+    let there: Vec<&ScaleNode> = nodes.iter().filter(|of| is_there(of)).collect();
+    let down: Vec<&ScaleNode> = nodes.iter().filter(|of| is_down(of)).collect();
+    if there.len() > wanted || there.len() + down.len() < wanted {
+        let nodes = cell_terms::text::counted(there.len() as u64, "node", "nodes");
         return Stand::Ended(format!("somebody else scales the cluster: it has {nodes} now"));
     }
-    let is_given_up = |node: &&ScaleNode| node.state == GIVEN_UP;
     // One that is full serves, too.
-    let waits = nodes.iter().filter(|node| !matches!(node.state.as_str(), "serving" | "read_only"));
-    let (given_up, coming): (Vec<&ScaleNode>, Vec<&ScaleNode>) = waits.partition(is_given_up);
+    let serves = |of: &ScaleNode| matches!(of.state.as_str(), "serving" | "read_only");
+    let coming: Vec<&ScaleNode> = there.iter().copied().filter(|of| !serves(of)).collect();
     let words = |nodes: &[&ScaleNode], more: &str| {
-        let words = nodes.iter().map(|node| format!("node {} is {}{more}", node.node, node.state));
+        let words = nodes.iter().map(|of| format!("node {} is {}{more}", of.node, of.state));
         words.collect::<Vec<_>>().join(", ")
     };
-    match (coming.is_empty(), given_up.is_empty()) {
+    match (coming.is_empty(), there.len() == wanted) {
         (false, _) => Stand::Lacking(words(&coming, "")),
-        (true, false) => Stand::GivenUp(words(&given_up, ": nothing starts it again")),
+        (true, false) => Stand::GivenUp(words(&down, ": nothing starts it again")),
         (true, true) => Stand::Done,
     }
 }
@@ -252,17 +264,16 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::dev::scale_wire::ScaleAnswer;
+    use crate::dev::scale_wire::{SCALED_BY, ScaleAnswer};
 
     fn node(node: u16, pairs: usize, draining: bool) -> ScaleNode {
         ScaleNode {
             node,
             state: "serving".to_owned(),
-            server: String::new(),
-            http: String::new(),
             pairs,
             draining,
-            stall: None,
+            drained_by: draining.then(|| SCALED_BY.to_owned()),
+            ..ScaleNode::default()
         }
     }
 
@@ -303,7 +314,7 @@ mod tests {
         let (_folder, mut scale) = scale_of(nodes, false);
         let Err(Broken::Failure(failure)) = scale.to(2) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Error, words));
-        assert!(failure.next.unwrap().contains("start it again"));
+        assert!(failure.next.unwrap().contains("the same command starts the node again"));
     }
 
     /// A command of a supervisor that answers so, one after the other.
@@ -332,10 +343,10 @@ mod tests {
         let unknown = || refused("node-1 has not told yet what it has", true);
         let drained = || ScaleAnswer::Nodes(vec![node(0, 1, false), node(1, 0, true)]);
         let (_folder, mut scale) = scale_answered(vec![unknown(), unknown(), drained()]);
-        assert!(scale.drain(1).is_ok());
+        assert!(scale.drain(&[1]).is_ok());
         assert_eq!(scale.said, "node-1 has not told yet what it has");
         let (_folder, mut scale) = scale_answered(vec![unknown(), refused("the others lack room", false)]);
-        let Err(Broken::Failure(failure)) = scale.drain(1) else { panic!("it is no failure") };
+        let Err(Broken::Failure(failure)) = scale.drain(&[1]) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
     }
 
@@ -369,8 +380,23 @@ mod tests {
             let kept = [node(0, 1, false), node(1, pairs, false)];
             let words = "node 1 is not to be emptied any more: somebody ended its drain";
             assert_eq!(emptied(1, &kept), Stand::Ended(words.to_owned()));
-            assert_eq!(stopped(1, &kept), Stand::Ended(words.to_owned()));
         }
+        let removed = ScaleNode { draining: false, removed: true, ..node(1, 0, true) };
+        assert_eq!(emptied(1, &[node(0, 1, false), removed]), Stand::Done, "somebody has gone on");
+    }
+
+    /// A node that was given up stood for one that was wanted, or one of another number did.
+    #[test]
+    fn nodes_that_are_given_up_or_have_left_do_not_count() {
+        let of = |number, state: &str| ScaleNode { state: state.to_owned(), ..node(number, 0, false) };
+        let removed = ScaleNode { removed: true, ..of(2, "given up") };
+        let nodes = [node(0, 1, false), node(1, 1, false), removed, node(3, 1, false), of(4, LEFT)];
+        assert_eq!(all_serve(3, &nodes), Stand::Done);
+        assert!(is_ended(&all_serve(4, &nodes)) && is_ended(&all_serve(2, &nodes)));
+        // What has left and has a row still has no place.
+        assert_eq!(stopped(4, &nodes), Stand::Done);
+        let stopping = [node(0, 1, false), of(1, STOPPING)];
+        assert_eq!(none_stops(&stopping), Stand::Lacking("node 1 is stopping".to_owned()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ureq::http::Method;
 use crate::api::{Api, ApiArgs, Missing, understand};
 use crate::args::Global;
 use crate::change_args::{TryArgs, TryOrWaitArgs};
+use crate::command::node_ls::ABSENT;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::waiting::Waiting;
@@ -123,6 +124,19 @@ struct Nodes {
 struct Placed {
     node: u32,
     address: String,
+    #[serde(default)]
+    state: String,
+}
+
+impl Nodes {
+    /// Those of these nodes that have no process, as far as is known.
+    fn without_process(&self, nodes: &[u32]) -> Vec<u32> {
+        let runs = |node: u32| {
+            let has_lease = self.nodes.iter().any(|of| of.node == node && of.state != ABSENT);
+            has_lease || self.missing.iter().any(|of| of.node == node)
+        };
+        nodes.iter().copied().filter(|node| !runs(*node)).collect()
+    }
 }
 
 impl Placed {
@@ -228,10 +242,35 @@ pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::R
     let how = TryArgs { dry_run: false, reason: None };
     let document = how.change(&api, "/api/v1/drains:end", &arguments.which.body())?;
     let made: Change = understand(&document, "what became of the drain")?;
-    message::print_document(global.json, document, || {
-        format!("{} may have pairs again; balance gives them some\n", named(&made.nodes))
-    })?;
+    let listed = api.get("/api/v1/nodes").and_then(|of| understand::<Nodes>(&of.document, "of the nodes"));
+    let without = listed.map_or_else(|_| Vec::new(), |listed| listed.without_process(&made.nodes));
+    let more = more_to_do(&without, &arguments.api.command("cell dev scale N"));
+    message::print_document(global.json, document, || undrained_text(&made.nodes, more.as_deref()))?;
+    if let Some(more) = more.filter(|_| global.json) {
+        message::warning(&more);
+    }
     Ok(Exit::Ok)
+}
+
+/// What became of drains that were ended, and what else has to be done.
+fn undrained_text(nodes: &[u32], more: Option<&str>) -> String {
+    let may = format!("{} may have pairs again; balance gives them some", named(nodes));
+    more.map_or_else(|| format!("{may}\n"), |more| format!("{may}\n{more}\n"))
+}
+
+/// What else is to be done for nodes without a process: the end of a drain, or of a removal, starts none.
+/// `scale` is the command of a development cluster.
+fn more_to_do(without_process: &[u32], scale: &str) -> Option<String> {
+    let run = match without_process.len() {
+        0 => return None,
+        1 => "does not run: start it",
+        _ => "do not run: start them",
+    };
+    Some(format!(
+        "{} {run}; a supervisor that has given a process up starts it again at a SIGHUP, and that of \
+         `cell dev` by {scale}",
+        named(without_process)
+    ))
 }
 
 /// Runs `cell node remove`.
@@ -255,23 +294,6 @@ fn named(nodes: &[u32]) -> String {
         Some(last) if words.is_empty() => format!("node {last}"),
         Some(last) => format!("nodes {} and {last}", words.join(", ")),
         None => "no node".to_owned(),
-    }
-}
-
-/// `node 1`, `nodes 1 and 2`, `nodes 1 to 63`, `nodes 1, 3 and 5 to 9`: of ascending numbers.
-pub(crate) fn in_rows(nodes: &[u32]) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for row in nodes.chunk_by(|one, next| *next == one + 1) {
-        match row {
-            [first, _, .., last] => words.push(format!("{first} to {last}")),
-            few => words.extend(few.iter().map(u32::to_string)),
-        }
-    }
-    match (words.pop(), nodes.len()) {
-        (Some(last), 1) => format!("node {last}"),
-        (Some(last), _) if words.is_empty() => format!("nodes {last}"),
-        (Some(last), _) => format!("nodes {} and {last}", words.join(", ")),
-        (None, _) => "no node".to_owned(),
     }
 }
 
@@ -437,12 +459,25 @@ mod tests {
         assert!(failure.what.ends_with("; the drain goes on"), "{}", failure.what);
     }
 
+    /// It said that balance gives pairs to a node that its supervisor had given up.
+    #[test]
+    fn undrain_says_which_nodes_do_not_run_and_what_starts_them() {
+        let node = |node: u32, state: &str| json!({"node": node, "address": "a:1", "state": state});
+        let missing = json!([{"node": 2, "address": "a:1", "why": "late"}]);
+        let document = json!({"nodes": [node(0, "serving"), node(1, "absent")], "missing": missing});
+        let listed: Nodes = understand(&document, "of the nodes").unwrap();
+        assert_eq!(listed.without_process(&[0, 1, 2, 3]), [1, 3]);
+        assert_eq!(more_to_do(&[], "`s`"), None);
+        assert_eq!(undrained_text(&[0], None), "node 0 may have pairs again; balance gives them some\n");
+        let more = more_to_do(&[1], "`s`").unwrap();
+        assert!(more.starts_with("node 1 does not run: start it; a supervisor that has given"), "{more}");
+        assert!(more.ends_with("by `s`"), "{more}");
+        assert!(undrained_text(&[0, 1], Some(&more)).ends_with(&format!("\n{more}\n")));
+    }
+
     #[test]
     fn nodes_are_named_in_a_row() {
         assert_eq!(named(&[1]), "node 1");
         assert_eq!(named(&[1, 2, 5]), "nodes 1, 2 and 5");
-        assert_eq!((in_rows(&[1]), in_rows(&[])), ("node 1".to_owned(), "no node".to_owned()));
-        assert_eq!([in_rows(&[1, 2]), in_rows(&[1, 2, 3])], ["nodes 1 and 2", "nodes 1 to 3"]);
-        assert_eq!(in_rows(&[1, 3, 5, 6, 7, 9]), "nodes 1, 3, 5 to 7 and 9");
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
-use crate::command::node_drain::{self, Drain, in_rows};
+use crate::command::node_drain::{self, Drain};
 use crate::dev::scale_wire::SCALED_BY;
 use crate::exit::Exit;
 use crate::output::{message, number, table};
@@ -62,7 +62,7 @@ impl Memory {
 }
 
 /// The state of a node whose lease has ended: its row has no figures.
-const ABSENT: &str = "absent";
+pub(crate) const ABSENT: &str = "absent";
 
 const HEADINGS: [&str; 11] = [
     "node",
@@ -104,7 +104,7 @@ fn drains_text(drains: &[Drain], scale: &str) -> String {
     if !removed.is_empty() {
         let nodes: Vec<u32> = removed.iter().map(|of| of.node).collect();
         let were = if nodes.len() == 1 { "was" } else { "were" };
-        text.push_str(&format!("{} {were} removed for good\n", in_rows(&nodes)));
+        text.push_str(&format!("{} {were} removed for good\n", number::nodes(&nodes)));
     }
     let scaled: Vec<u32> = draining.iter().filter(|of| of.who == SCALED_BY).map(|of| of.node).collect();
     if !scaled.is_empty() {
@@ -112,7 +112,7 @@ fn drains_text(drains: &[Drain], scale: &str) -> String {
         text.push_str(&format!(
             "a scale of the cluster has not ended: {} {are} to leave; unless it is under way, {scale} with \
              the number of nodes that is wanted sees it through\n",
-            in_rows(&scaled)
+            number::nodes(&scaled)
         ));
     }
     text

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use crate::output::message;
 
 /// The names of events, as docs/CLI.md lists them.
-const EVENTS: [&str; 20] = [
+const EVENTS: [&str; 21] = [
     "added",
     "removed",
     "serving",
@@ -31,6 +31,7 @@ const EVENTS: [&str; 20] = [
     "held_back",
     "nodes_without_pairs",
     "nodes_missing",
+    "nodes_leaving",
     "drill",
     "coordinator_failed",
     "stopped",

@@ -93,7 +93,7 @@ fn in_words(error: &ClusterError) -> Refused {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use cell_cluster::{
@@ -108,7 +108,7 @@ mod tests {
         PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
 
     /// A node that tells what it has: so many bytes left, and a pair of so many if that is not 0.
-    fn enter(link: &SimLink, node: u32, memory_left_bytes: u64, memory_bytes: u64) {
+    pub(crate) fn enter(link: &SimLink, node: u32, memory_left_bytes: u64, memory_bytes: u64) {
         enter_with(link, (node, Durability::Sync), memory_left_bytes, memory_bytes);
     }
 

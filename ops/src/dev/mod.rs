@@ -22,6 +22,7 @@ pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;
 pub(crate) mod scale;
+pub(crate) mod scale_plan;
 pub(crate) mod scale_wire;
 mod slot;
 pub(crate) mod supervisor;

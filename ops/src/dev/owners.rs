@@ -1,6 +1,6 @@
 //! Whether the nodes that are started are those that own the folder's pairs. At first a pair stays where it
-//! is: a node that is new owns none until balance gives it some, and one that is left out loses its own to the
-//! others.
+//! is: a node that is new owns none until balance gives it some, and one that is left out loses its own to
+//! the others.
 
 use std::collections::BTreeMap;
 
@@ -171,8 +171,8 @@ mod tests {
         let one = owners(&[(0, 1)]);
         assert_eq!(
             whats(&one, 3),
-            ["nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and the others get some \
-                 once that has split, as it does when it grows"]
+            ["nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and the others get \
+                 some once that has split, as it does when it grows"]
         );
         let misfit = |allows| one.misfits(3, allows).remove(0);
         assert!(

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, ClusterView, Coordinator, Drains, NodeRefusal, Table, local_socket};
+use cell_cluster::{
+    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, NodeRefusal, Table, local_socket,
+};
 use cell_drill::wire::Refused;
 use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
 use cell_terms::NodeId;
@@ -17,20 +19,71 @@ use super::drain::{NotBegun, begin_checked};
 use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
+use super::owners::Misfit;
+use super::scale_plan::LEFT;
 use super::scale_wire::{
-    NODES_MAX, SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse,
-    socket,
+    SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse, socket,
 };
+use crate::output::number;
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Nodes that somebody starts on purpose may join, also if they were removed before.
 pub(crate) fn permit(coordinator: &Arc<dyn Coordinator>, nodes: u16) -> Result<(), ClusterError> {
+    let nodes: Vec<NodeId> = (0..u32::from(nodes)).map(NodeId).collect();
+    end_rows(coordinator, &nodes, |row| row.removed)
+}
+
+/// Ends the rows of these nodes that are to be ended; whatever others want of nodes stays.
+fn end_rows(
+    coordinator: &Arc<dyn Coordinator>,
+    nodes: &[NodeId],
+    is_to_end: impl Fn(&DrainRow) -> bool,
+) -> Result<(), ClusterError> {
     let drains = Drains::new(coordinator.clone());
-    let removed = drains.list()?.into_iter().filter(|row| row.removed && row.node.0 < u32::from(nodes));
-    let removed: Vec<NodeId> = removed.map(|row| row.node).collect();
-    if removed.is_empty() { Ok(()) } else { drains.end(&removed).map(drop) }
+    let of_rows = |rows: &[DrainRow]| {
+        let ending = rows.iter().filter(|row| nodes.contains(&row.node) && is_to_end(row));
+        ending.map(|row| row.node).collect::<Vec<NodeId>>()
+    };
+    if of_rows(&drains.list()?).is_empty() {
+        return Ok(()); // whatever else there is, also rows that do not read
+    }
+    let mut tries = 1;
+    loop {
+        let seen = drains.seen()?;
+        let ending = of_rows(&seen.rows);
+        if ending.is_empty() {
+            return Ok(());
+        }
+        match drains.clone().as_seen(seen.revision).end(&ending) {
+            Ok(_) => return Ok(()),
+            Err(ClusterError::Node(NodeRefusal::Changed | NodeRefusal::NotDraining { .. }))
+                if tries < DrainPlanned::PLANS_MAX =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a scale wants a node empty that is there.
+fn is_scaled_away(row: &DrainRow) -> bool {
+    !row.removed && row.who == SCALED_BY
+}
+
+/// Nodes that an earlier scale wanted away, if there are some: it was broken off.
+pub(crate) fn unfinished(coordinator: &Arc<dyn Coordinator>) -> Result<Option<Misfit>, ClusterError> {
+    Ok(leaving(&Drains::new(coordinator.clone()).list()?))
+}
+
+fn leaving(rows: &[DrainRow]) -> Option<Misfit> {
+    let nodes: Vec<u32> = rows.iter().filter(|row| is_scaled_away(row)).map(|row| row.node.0).collect();
+    let are = if nodes.len() == 1 { "is" } else { "are" };
+    let what = format!("a scale of the cluster has not ended: {} {are} to leave", number::nodes(&nodes));
+    let next = "`cell dev scale N` sees it through, or with a larger number lets them stay".to_owned();
+    (!nodes.is_empty()).then_some(Misfit { event: "nodes_leaving", nodes, what, next })
 }
 
 /// Opens the socket and serves it on threads of its own.
@@ -68,27 +121,24 @@ fn carry_out(
     turns: &DrillTurns,
 ) -> ScaleDone {
     // Of a node that was stopped nobody would say later that it is not expected back.
-    let is_harmless = matches!(request, ScaleRequest::Look | ScaleRequest::Remove { .. });
+    let is_harmless = matches!(&request, ScaleRequest::Look | ScaleRequest::Remove { .. });
     let _no_drill = if is_harmless { None } else { Some(turns.idle()?) };
     let drains = Drains::new(coordinator.clone());
     let node_id = |node: u16| NodeId(node.into());
+    let node_ids = |nodes: &[u16]| nodes.iter().map(|node| node_id(*node)).collect::<Vec<_>>();
     let step = match request {
         ScaleRequest::Look => ScaleStep::Look,
-        ScaleRequest::Add => {
-            let next = ask(events, ScaleStep::Look)?.len();
-            permit(coordinator, u16::try_from(next + 1).unwrap_or(NODES_MAX))
-                .map_err(|error| in_words(&error))?;
-            ScaleStep::Add
+        ScaleRequest::Start { node } => {
+            let is_in_the_way = |row: &DrainRow| row.removed || is_scaled_away(row);
+            end_rows(coordinator, &[node_id(node)], is_in_the_way).map_err(|error| in_words(&error))?;
+            ScaleStep::Start(node)
         }
-        ScaleRequest::Drain { from } => {
-            drain(coordinator, &ask(events, ScaleStep::Look)?, from)?;
+        ScaleRequest::Drain { nodes } => {
+            drain(coordinator, &node_ids(&nodes))?;
             ScaleStep::Look
         }
-        ScaleRequest::Undrain { node } => {
-            match drains.end(&[node_id(node)]) {
-                Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => {}
-                Err(error) => return Err(in_words(&error)),
-            }
+        ScaleRequest::Undrain { nodes } => {
+            end_rows(coordinator, &node_ids(&nodes), is_scaled_away).map_err(|error| in_words(&error))?;
             ScaleStep::Look
         }
         ScaleRequest::Retire { node } => {
@@ -106,11 +156,9 @@ fn carry_out(
     Ok(nodes)
 }
 
-/// Wants the nodes from this number on empty, if those below it have room for what they have.
-fn drain(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16) -> Result<(), Refused> {
-    let leaving: Vec<NodeId> =
-        there.iter().filter(|node| node.node >= from).map(|node| NodeId(node.node.into())).collect();
-    let begun = begin_checked(coordinator, &leaving, SCALED_BY, |view| check_room(view, &leaving));
+/// Wants these nodes empty, all or none, if the others have room for what they have.
+fn drain(coordinator: &Arc<dyn Coordinator>, leaving: &[NodeId]) -> Result<(), Refused> {
+    let begun = begin_checked(coordinator, leaving, SCALED_BY, |view| check_room(view, leaving));
     begun.map_err(|why| match why {
         NotBegun::Refused(refused) => refused,
         NotBegun::Failed(error) => in_words(&error),
@@ -140,13 +188,21 @@ fn ask(events: &Sender<Event>, step: ScaleStep) -> ScaleDone {
     sent.ok().and_then(|()| receiver.recv().ok()).unwrap_or_else(|| Err(stopping()))
 }
 
-fn add_rows(nodes: &mut [ScaleNode], coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
+/// Adds what the coordinator knows of the nodes, and those that have a row and no place any more.
+fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
     let (pairs, _) = Table::new(coordinator.clone()).pairs()?;
     let drains = Drains::new(coordinator.clone()).list()?;
+    for number in drains.iter().filter_map(|row| u16::try_from(row.node.0).ok()) {
+        if !nodes.iter().any(|of| of.node == number) {
+            nodes.push(ScaleNode { node: number, state: LEFT.to_owned(), ..ScaleNode::default() });
+        }
+    }
+    nodes.sort_by_key(|of| of.node);
     for of in nodes {
-        let row = drains.iter().find(|row| row.node.0 == u32::from(of.node));
         of.pairs = pairs.iter().filter(|row| row.node.0 == u32::from(of.node)).count();
-        (of.draining, of.stall) = (row.is_some(), row.and_then(|row| row.stall.clone()));
+        let Some(row) = drains.iter().find(|row| row.node.0 == u32::from(of.node)) else { continue };
+        (of.draining, of.removed) = (!row.removed, row.removed);
+        (of.drained_by, of.stall) = (Some(row.who.clone()), row.stall.clone());
     }
     Ok(())
 }
@@ -183,5 +239,99 @@ impl ScaleClient {
             ScaleAnswer::Nodes(nodes) => Ok(nodes),
             ScaleAnswer::Refused(refused) => Err(refused),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{Sim, SimLink};
+
+    use super::*;
+    use crate::dev::drain::tests::enter;
+
+    /// Who drains or was removed, by whom.
+    fn rows(coordinator: &Arc<dyn Coordinator>) -> Vec<(u32, String, bool)> {
+        let rows = Drains::new(coordinator.clone()).list().unwrap().into_iter();
+        rows.map(|row| (row.node.0, row.who, row.removed)).collect()
+    }
+
+    /// Four nodes: one drains for an operator, one for a scale, and one was removed.
+    fn four() -> (SimLink, Arc<dyn Coordinator>) {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        (0..4).for_each(|node| enter(&link, node, 50, 0));
+        let drains = Drains::new(coordinator.clone());
+        drains.begin(&[NodeId(0), NodeId(2)], &author("ann")).unwrap();
+        drains.begin(&[NodeId(1)], &author(SCALED_BY)).unwrap();
+        drains.remove(NodeId(2), &author("bob")).unwrap();
+        (link, coordinator)
+    }
+
+    /// They were all ended, by a scale to as many nodes as there were.
+    #[test]
+    fn end_rows_leaves_what_an_operator_wants() {
+        let (_link, coordinator) = four();
+        let all: Vec<NodeId> = (0..4).map(NodeId).collect();
+        end_rows(&coordinator, &all, is_scaled_away).unwrap();
+        let left = [(0, "ann".to_owned(), false), (2, "bob".to_owned(), true)];
+        assert_eq!(rows(&coordinator), left);
+        end_rows(&coordinator, &all, is_scaled_away).unwrap();
+        permit(&coordinator, 4).unwrap();
+        assert_eq!(rows(&coordinator), left[..1]);
+    }
+
+    /// A supervisor of these nodes.
+    fn supervisor(nodes: &[u16]) -> Sender<Event> {
+        let node = |node: &u16| ScaleNode { node: *node, state: "serving".into(), ..ScaleNode::default() };
+        let nodes: Vec<ScaleNode> = nodes.iter().map(node).collect();
+        let (sender, events) = channel();
+        std::thread::spawn(move || {
+            for event in events {
+                if let Event::Scale { answer, .. } = event {
+                    answer.send(Ok(nodes.clone())).unwrap();
+                }
+            }
+        });
+        sender
+    }
+
+    /// Those before it were drained, and stopped and removed, before the one was met that cannot be.
+    #[test]
+    fn drain_of_nodes_of_which_one_cannot_be_emptied_drains_none() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        (0..3).for_each(|node| enter(&link, node, 50, 0));
+        let (events, turns) = (supervisor(&[0, 1, 2]), DrillTurns::default());
+        let drain = |nodes: &[u16]| {
+            let request = ScaleRequest::Drain { nodes: nodes.to_vec() };
+            carry_out(request, &coordinator, &events, &turns)
+        };
+        let refused = drain(&[2, 9]).unwrap_err();
+        assert!(refused.what.contains("no node-9 is in the cluster"), "{refused:?}");
+        assert!(rows(&coordinator).is_empty());
+        let nodes = drain(&[1, 2]).unwrap();
+        let drained: Vec<bool> = nodes.iter().map(|of| of.draining).collect();
+        assert_eq!(drained, [false, true, true]);
+        assert_eq!(nodes[2].drained_by.as_deref(), Some(SCALED_BY));
+    }
+
+    #[test]
+    fn rows_of_nodes_without_a_place_are_nodes_that_have_left() {
+        let (_link, coordinator) = four();
+        let (events, turns) = (supervisor(&[0, 3]), DrillTurns::default());
+        let nodes = carry_out(ScaleRequest::Look, &coordinator, &events, &turns).unwrap();
+        let states: Vec<_> = nodes.iter().map(|of| (of.node, of.state.as_str(), of.removed)).collect();
+        assert_eq!(states, [(0, "serving", false), (1, LEFT, false), (2, LEFT, true), (3, "serving", false)]);
+    }
+
+    /// A scale that was killed left rows, and nothing said that it had not ended.
+    #[test]
+    fn unfinished_names_nodes_that_a_scale_wants_away_alone() {
+        let (_link, coordinator) = four();
+        let misfit = unfinished(&coordinator).unwrap().unwrap();
+        assert_eq!((misfit.event, &misfit.nodes[..]), ("nodes_leaving", &[1][..]));
+        assert_eq!(misfit.what, "a scale of the cluster has not ended: node 1 is to leave");
+        end_rows(&coordinator, &[NodeId(1)], is_scaled_away).unwrap();
+        assert_eq!(unfinished(&coordinator).unwrap(), None);
     }
 }

@@ -19,26 +19,27 @@ pub(crate) fn socket(dir: &Path) -> PathBuf {
 }
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum ScaleRequest {
     /// Who is there, with how many pairs.
     Look,
-    /// One more node, with the next number.
-    Add,
-    /// Wants the nodes from this number on empty, all at once: what leaves one does not go to another that
-    /// leaves. Refused if the others lack room; while that is not known, it is said what is not.
-    Drain { from: u16 },
-    /// Wants a node empty no longer.
-    Undrain { node: u16 },
-    /// Stops the last node, which is empty.
+    /// Has a node run: one that was given up is started again, and a number that is free gets a place. That
+    /// it was removed, or that a scale wanted it empty, is taken back.
+    Start { node: u16 },
+    /// Wants these nodes empty, all or none: what leaves one does not go to another that leaves. Refused if the
+    /// others lack room; while that is not known, it is said what is not.
+    Drain { nodes: Vec<u16> },
+    /// Wants those of these nodes empty no longer that a scale wanted empty.
+    Undrain { nodes: Vec<u16> },
+    /// Stops a node for good, which has no pairs.
     Retire { node: u16 },
     /// A node that was stopped is not expected back.
     Remove { node: u16 },
 }
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ScaleNode {
     pub(crate) node: u16,
     pub(crate) state: String,
@@ -46,7 +47,12 @@ pub(crate) struct ScaleNode {
     pub(crate) http: String,
     /// Pairs that it has, or that wait for it.
     pub(crate) pairs: usize,
+    /// It is to be emptied.
     pub(crate) draining: bool,
+    /// It was removed for good.
+    pub(crate) removed: bool,
+    /// Who wants it empty, or has removed it.
+    pub(crate) drained_by: Option<String>,
     /// What keeps it from being emptied.
     pub(crate) stall: Option<String>,
 }
@@ -63,7 +69,7 @@ pub(crate) enum ScaleAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScaleStep {
     Look,
-    Add,
+    Start(u16),
     Retire(u16),
 }
 
@@ -94,8 +100,9 @@ mod tests {
 
     #[test]
     fn request_is_one_line() {
-        let drain = ScaleRequest::Drain { from: 2 };
-        for (request, text) in [(ScaleRequest::Add, r#"{"do":"add"}"#), (drain, r#"{"do":"drain","from":2}"#)]
+        let (start, drain) = (ScaleRequest::Start { node: 3 }, ScaleRequest::Drain { nodes: vec![1, 2] });
+        for (request, text) in
+            [(start, r#"{"do":"start","node":3}"#), (drain, r#"{"do":"drain","nodes":[1,2]}"#)]
         {
             assert_eq!(serde_json::to_string(&request).unwrap(), text);
             assert_eq!(serde_json::from_str::<ScaleRequest>(text).unwrap(), request);

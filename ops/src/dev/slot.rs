@@ -38,8 +38,10 @@ pub(crate) struct Slot {
     pub(crate) paused: bool,
     /// It is to read its configuration again as soon as it serves.
     reload_due: bool,
-    /// Its node leaves the cluster: no process follows, and the place goes.
+    /// Its node leaves the cluster: no process follows.
     pub(crate) leaving: bool,
+    /// Its node has left: the place is free.
+    pub(crate) left: bool,
     /// What lasts of drills, whichever process is in it.
     pub(crate) faults: LastingFaults,
     /// A drill did something to the process: what it ends of says nothing of the node.
@@ -82,6 +84,7 @@ impl Slot {
             paused: false,
             reload_due: false,
             leaving: false,
+            left: false,
             faults: LastingFaults::default(),
             drilled: false,
             killed: false,
@@ -94,6 +97,12 @@ impl Slot {
     /// The same of a node that is added to others.
     pub(crate) fn added(spec: NodeSpec, now: Instant) -> Slot {
         Slot { added: true, ..Slot::new(spec, now) }
+    }
+
+    /// Its node has left the cluster, and has no process any more.
+    pub(crate) fn leave(&mut self) {
+        (self.child, self.leaving, self.left) = (None, false, true);
+        self.next = Next::Never(Exit::Ok, "it has left".to_owned());
     }
 
     /// When the next process is to be started; none while one runs, or if none follows.

@@ -22,6 +22,23 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
+/// `node 1`, `nodes 1 and 2`, `nodes 1 to 63`, `nodes 1, 3 and 5 to 9`: of ascending numbers.
+pub(crate) fn nodes(numbers: &[u32]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for row in numbers.chunk_by(|one, next| *next == one + 1) {
+        match row {
+            [first, _, .., last] => words.push(format!("{first} to {last}")),
+            few => words.extend(few.iter().map(u32::to_string)),
+        }
+    }
+    match (words.pop(), numbers.len()) {
+        (Some(last), 1) => format!("node {last}"),
+        (Some(last), _) if words.is_empty() => format!("nodes {last}"),
+        (Some(last), _) => format!("nodes {} and {last}", words.join(", ")),
+        (None, _) => "no node".to_owned(),
+    }
+}
+
 /// How many a second; zero for no time at all.
 pub(crate) fn per_second(number: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
@@ -128,6 +145,13 @@ mod tests {
         assert_eq!(time(Duration::from_millis(1500)), "1.50 s");
         assert_eq!(time(Duration::from_secs(245)), "4 min 5 s");
         assert_eq!(per_second(5, Duration::ZERO), 0.0);
+    }
+
+    #[test]
+    fn nodes_in_a_row_are_named_by_the_first_and_the_last() {
+        assert_eq!([nodes(&[1]), nodes(&[1, 2]), nodes(&[])], ["node 1", "nodes 1 and 2", "no node"]);
+        assert_eq!([nodes(&[1, 2, 3]), nodes(&[0, 2])], ["nodes 1 to 3", "nodes 0 and 2"]);
+        assert_eq!(nodes(&[1, 3, 5, 6, 7, 9]), "nodes 1, 3, 5 to 7 and 9");
     }
 
     #[test]

@@ -70,8 +70,8 @@ fn dev_three_nodes_say_where_they_are_and_share_the_keys() {
     assert_eq!(dev.stop(), Some(0));
 }
 
-/// Pairs stay where they are at first: a folder that is started with more nodes or with fewer once said nothing
-/// of it, and each drill of README was inconclusive.
+/// Pairs stay where they are at first: a folder that is started with more nodes or with fewer once said
+/// nothing of it, and each drill of README was inconclusive.
 #[test]
 fn dev_of_a_folder_with_other_owners_says_which_nodes_own_nothing_and_which_are_missing() {
     let mut dev = Dev::start_with(&["--allow-drills"]);

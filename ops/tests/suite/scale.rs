@@ -4,6 +4,8 @@
 use std::process::Output;
 
 use crate::harness::{Dev, command};
+use cell_tests::process::{by_number, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn scale(dev: &Dev, nodes: &str) -> Output {
@@ -80,8 +82,34 @@ fn cluster_grows_a_node_is_drained_and_leaves() {
     assert_eq!(dev.wait_for("removed")["node"], 1);
     assert_eq!(nodes(&scale(&dev, "2")), [0, 1], "its number is permitted again");
     dev.wait_healthy();
+    removed_node_stands_in_no_number_s_way(&mut dev);
     assert_eq!(dev.out(&["get", "key"]), "value\n");
     assert_eq!(dev.stop(), Some(0));
+}
+
+/// Once a node that an operator had removed was given up, no number of nodes was reached any more, and others
+/// were taken away for it.
+fn removed_node_stands_in_no_number_s_way(dev: &mut Dev) {
+    let mut serving = dev.wait_for("serving");
+    while serving["node"] != 1 {
+        serving = dev.wait_for("serving");
+    }
+    done(dev, &["node", "drain", "1", "--wait=120s"]);
+    done(dev, &["node", "remove", "1"]);
+    signal(by_number(serving["pid"].as_u64().unwrap()), Signal::TERM);
+    assert_eq!(dev.wait_for("given_up")["node"], 1);
+    let back = scale(dev, "2");
+    assert_eq!(nodes(&back), [0, 1]);
+    let said = text(&back.stderr);
+    assert!(said.contains("node 1 was removed for good, by "), "{said}");
+
+    let pid = dev.wait_for("serving")["pid"].as_u64().unwrap();
+    done(dev, &["node", "drain", "1", "--wait=120s"]);
+    done(dev, &["node", "remove", "1"]);
+    signal(by_number(pid), Signal::TERM);
+    assert_eq!(dev.wait_for("given_up")["node"], 1);
+    assert_eq!(nodes(&scale(dev, "1")), [0], "one is there");
+    assert_eq!(dev.wait_for("removed")["node"], 1);
 }
 
 #[test]

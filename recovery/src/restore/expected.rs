@@ -1,6 +1,6 @@
-//! How many bytes a restore has to read, for people: of logs that have ended, the lengths of their files, until
-//! they are read; of one that is followed, what is known to be there. Its last files are as long before anything
-//! is written to them as after, so they do not count until they are read.
+//! How many bytes a restore has to read, for people: of logs that have ended, the lengths of their files,
+//! until they are read; of one that is followed, what is known to be there. Its last files are as long before
+//! anything is written to them as after, so they do not count until they are read.
 
 use cell_terms::RegionKind;
 use cell_wal::ReadRequest;

@@ -15,7 +15,7 @@ use crate::dev::slot::Slot;
 impl Supervisor {
     /// Does what a drill asks for.
     pub(super) fn carry_out(&mut self, request: DrillRequest) -> DrillAnswer {
-        let (first, count) = (self.plan.id(0), self.slots.len());
+        let (first, count) = (self.plan.id(0), self.present().count());
         if let DrillRequest::SlowDisk { delay_ms: delay_ms @ 1.., .. } = request
             && !DELAY_MS.contains(&delay_ms)
         {
@@ -23,7 +23,7 @@ impl Supervisor {
         }
         let place = request.node().map(|node| (node, self.plan.place(node)));
         let slot = match place {
-            Some((node, Some(place))) => Some((node, self.slots.get_mut(place))),
+            Some((node, Some(place))) => Some((node, self.slots.get_mut(place).filter(|slot| !slot.left))),
             Some((node, None)) => Some((node, None)),
             None => None,
         };
@@ -80,7 +80,7 @@ impl Supervisor {
             server: self.plan.fabric(slot.spec.node),
             http: self.plan.http(slot.spec.node),
         };
-        let status = Status { nodes: self.slots.iter().map(view).collect(), ..Status::default() };
+        let status = Status { nodes: self.present().map(view).collect(), ..Status::default() };
         DrillAnswer { at_ns: boottime_ns(), refused: None, status: Some(status) }
     }
 }

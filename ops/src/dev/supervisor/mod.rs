@@ -173,6 +173,7 @@ impl Supervisor {
             Event::Reload => {
                 self.announcer.reloading(&SET_BY_SUPERVISOR);
                 self.slots.iter_mut().for_each(Slot::reload);
+                self.start_given_up();
             }
             Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
             Event::Stop | Event::CoordinatorFailed(_) => {}  // ends the run

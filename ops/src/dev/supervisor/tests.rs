@@ -8,7 +8,7 @@ use cell_drill::wire::{DrillAnswer, DrillRequest, NodeView, PartitionWay};
 use tempfile::TempDir;
 
 use super::*;
-use crate::dev::scale_wire::ScaleStep;
+use crate::dev::scale_wire::{ScaleDone, ScaleStep};
 
 /// A node that serves at once and stops when asked, and says what it was started with or sent.
 const NODE: &str = "#!/bin/sh
@@ -62,6 +62,18 @@ impl Cluster {
         let (answer, answers) = channel();
         self.events.send(Event::Drill { request, answer }).unwrap();
         answers.recv().unwrap()
+    }
+
+    fn scale(&self, step: ScaleStep) -> ScaleDone {
+        let (answer, answers) = channel();
+        self.events.send(Event::Scale { step, answer }).unwrap();
+        answers.recv().unwrap()
+    }
+
+    /// The numbers of the nodes that there are, and how each is.
+    fn places(&self) -> Vec<(u16, String)> {
+        let nodes = self.scale(ScaleStep::Look).unwrap();
+        nodes.into_iter().map(|of| (of.node, of.state)).collect()
     }
 
     fn nodes(&self) -> Vec<NodeView> {
@@ -229,13 +241,64 @@ fn run_a_node_that_is_added_and_cannot_be_started_is_tried_again_and_the_others_
     let before = cluster.serving();
     let (binary, aside) = cluster.binary();
     std::fs::rename(&binary, &aside).unwrap();
-    let (answer, answers) = channel();
-    cluster.events.send(Event::Scale { step: ScaleStep::Add, answer }).unwrap();
-    assert_eq!(answers.recv().unwrap().unwrap().len(), 3);
+    assert_eq!(cluster.scale(ScaleStep::Start(2)).unwrap().len(), 3);
     let nodes = cluster.until(|nodes| nodes[2].lives >= 2);
     assert_eq!((nodes[2].pid, &nodes[..2]), (None, &before[..]));
     std::fs::rename(&aside, &binary).unwrap();
     cluster.until(|nodes| nodes[2].state == "serving");
+    cluster.events.send(Event::Stop).unwrap();
+    assert_eq!(cluster.end().unwrap(), Exit::Ok);
+}
+
+/// A node that was removed left its place for ever, and no number of nodes was reached any more.
+#[test]
+fn retire_takes_any_node_away_and_start_gives_a_free_number_a_place() {
+    let mut cluster = Cluster::start(3, true);
+    cluster.serving();
+    cluster.scale(ScaleStep::Retire(1)).unwrap();
+    cluster.until(|nodes| nodes.len() == 2);
+    let of = |number: u16| (number, "serving".to_owned());
+    assert_eq!(cluster.places(), [of(0), of(2)]);
+    let gone = cluster.ask(DrillRequest::Restart { node: 1 }).refused.unwrap();
+    assert!(gone.what.contains("no node 1"), "{gone:?}");
+    let next = cluster.scale(ScaleStep::Start(4)).unwrap_err();
+    assert!(next.what.contains("that is node 3"), "{next:?}");
+    cluster.scale(ScaleStep::Start(1)).unwrap();
+    let nodes = cluster.until(|nodes| nodes.len() == 3 && nodes[1].state == "serving");
+    assert_eq!((nodes[1].node, nodes[1].lives), (1, 2));
+    // The last places go, with those before them that are free.
+    cluster.scale(ScaleStep::Retire(1)).unwrap();
+    cluster.scale(ScaleStep::Retire(2)).unwrap();
+    cluster.until(|nodes| nodes.len() == 1);
+    let only = cluster.scale(ScaleStep::Retire(0)).unwrap_err();
+    assert!(only.what.contains("node 0 is the only one"), "{only:?}");
+    cluster.scale(ScaleStep::Start(1)).unwrap();
+    cluster.until(|nodes| nodes.len() == 2 && nodes[1].state == "serving");
+    cluster.events.send(Event::Stop).unwrap();
+    assert_eq!(cluster.end().unwrap(), Exit::Ok);
+}
+
+/// Nothing but a new start of the supervisor, and of all its nodes, started it again.
+#[test]
+fn node_that_was_given_up_is_started_again_by_a_scale_and_at_a_sighup() {
+    // Of the first processes one serves; the other one, and those after it, find something wrong until that
+    // is mended.
+    let script = NODE.replace(
+        "#!/bin/sh\n",
+        "#!/bin/sh\ntrap '' HUP\nmkdir \"$0.first\" 2>/dev/null || [ -e \"$0.mended\" ] || exit 2\n",
+    );
+    let mut cluster = Cluster::start_with(&script, 2, true);
+    let is_given_up = |nodes: &[NodeView]| nodes.iter().filter(|node| node.state == "given up").count() == 1;
+    let nodes = cluster.until(|nodes| is_given_up(nodes) && nodes.iter().any(|node| node.state == "serving"));
+    let given_up = nodes.iter().find(|node| node.state == "given up").unwrap().node;
+    let lives = |nodes: &[NodeView]| nodes[usize::from(given_up)].lives;
+    cluster.scale(ScaleStep::Start(given_up)).unwrap();
+    cluster.until(|nodes| lives(nodes) == 2 && is_given_up(nodes));
+    std::fs::write(cluster.folder.path().join("node.mended"), "").unwrap();
+    cluster.events.send(Event::Reload).unwrap();
+    cluster.until(|nodes| lives(nodes) == 3 && nodes.iter().all(|node| node.state == "serving"));
+    cluster.scale(ScaleStep::Start(given_up)).unwrap();
+    assert_eq!(lives(&cluster.nodes()), 3, "it runs");
     cluster.events.send(Event::Stop).unwrap();
     assert_eq!(cluster.end().unwrap(), Exit::Ok);
 }

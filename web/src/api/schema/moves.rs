@@ -27,8 +27,8 @@ fn row_with(outcome: Value) -> Value {
         (
             "bytes_total",
             integer(
-                "Bytes of image and logs that it has to read, as far as it knows: of a file that is still being \
-                 written, what it has read.",
+                "Bytes of image and logs that it has to read, as far as it knows: of a file that is still \
+                 being written, what it has read.",
             ),
         ),
         ("outcome", outcome),
