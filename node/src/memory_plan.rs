@@ -189,6 +189,12 @@ pub(crate) fn log_buffer_bytes(settings: &Settings) -> u64 {
     u64::from(LOG_BUFFERS) * LogOptions::from_settings(settings).batch_bytes as u64
 }
 
+/// What a node with this limit and these settings sets aside for something else than pairs.
+#[must_use]
+pub fn set_aside_bytes(limit: u64, settings: &Settings) -> u64 {
+    MemoryPlan::of(limit, settings).allowance
+}
+
 /// The least limit with which a node with these settings can begin: a whole number of MiB.
 #[must_use]
 pub fn smallest_limit(settings: &Settings) -> u64 {

@@ -104,7 +104,8 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "All that this node may hold in memory: regions, ready memory, buffers. At the limit writes \
                   that need more are refused; reads and deletes go on. Sizes that are not given follow \
                   from it. 0 takes what the machine, or the control group, has. `cell dev` divides that \
-                  between its nodes, `cell node --processes` what is given, or that, between its processes.",
+                  between its nodes, anew as they come and go, `cell node --processes` what is given, or \
+                  that, between its processes.",
         default: "0",
         bounds: Bounds::Bytes { min: 0, max: 1 << 46, power_of_two: false },
         applies: Applies::Restart(

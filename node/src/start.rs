@@ -152,6 +152,12 @@ impl StartingNode {
         SnapshotWatch { snapshot: self.snapshot.clone() }
     }
 
+    /// What the node may hold in memory, whose limit may be set anew while it lives.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.budget.clone()
+    }
+
     /// A way to look at single meganodes and to have all checked, once there are any.
     #[must_use]
     pub fn tree_look(&self) -> TreeLook {

@@ -159,20 +159,14 @@ pub(crate) const SUPERVISOR_BYTES: u64 = 64 << 20;
 /// What is left to the kernel of what the machine, or the control group, has: a part.
 pub(crate) const LEFT_PART: u64 = 16;
 
-/// The part of a machine's memory that one of so many nodes may take.
-fn development_share(total: u64, nodes: u64) -> u64 {
-    (total - total / LEFT_PART).saturating_sub(SUPERVISOR_BYTES) / nodes.max(1)
-}
-
-/// What a development cluster's node takes where nobody has set anything. `nodes` share the machine's memory;
-/// a restarted one gets the same share, because it follows from what the machine has, not from what is free.
-pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
+/// What a development cluster's node takes where nobody has set anything: of memory the share that its
+/// supervisor gives it, if it gives one.
+pub(crate) fn soften_for_development(settings: &mut Settings, memory_share: Option<u64>) {
     let is_unset =
         |settings: &Settings, name| settings.get(name).is_some_and(|(_, source)| source == Source::Default);
     if settings.integer(MEMORY_LIMIT) == 0
-        && let Some(total) = cell_memory::total_bytes()
+        && let Some(share) = memory_share
     {
-        let share = development_share(total, nodes).max(1);
         settings.set(MEMORY_LIMIT, &share.to_string(), Source::Default).expect("within bounds");
     }
     if is_unset(settings, READY_MEMORY) {
@@ -185,7 +179,7 @@ pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
 }
 
 const SLOT: &str = "slot_bytes";
-const MEMORY_LIMIT: &str = "memory_limit_bytes";
+pub(crate) const MEMORY_LIMIT: &str = "memory_limit_bytes";
 const READY_MEMORY: &str = "ready_memory_bytes";
 
 /// A slot that nobody has set is no larger than its region: whoever asks for a small region need not know of
@@ -418,16 +412,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn soften_shares_the_machine_between_the_nodes_unless_a_limit_was_given() {
-        let (mut settings, _) = resolve_from(&[], &[]).unwrap();
-        soften_for_development(&mut settings, 3);
-        let total = cell_memory::total_bytes().unwrap();
-        let share = settings.integer("memory_limit_bytes");
-        assert!(3 * share < total && 4 * share > total / 2, "{share} of {total}");
-        let (mut settings, _) = resolve_from(&["--memory-limit-bytes", "1GiB"], &[]).unwrap();
-        soften_for_development(&mut settings, 3);
-        assert_eq!(settings.integer("memory_limit_bytes"), 1 << 30);
-        assert_eq!(development_share(1 << 20, 3), 0, "too little is refused by the node, with what it needs");
+    fn soften_takes_the_share_of_memory_unless_a_limit_was_given() {
+        let softened = |flags: &[&str], share| {
+            let (mut settings, _) = resolve_from(flags, &[]).unwrap();
+            soften_for_development(&mut settings, share);
+            settings.integer("memory_limit_bytes")
+        };
+        assert_eq!(softened(&[], Some(3 << 30)), 3 << 30);
+        assert_eq!(softened(&[], None), 0, "nobody knows how much there is");
+        assert_eq!(softened(&["--memory-limit-bytes", "1GiB"], Some(3 << 30)), 1 << 30);
+        assert_eq!(softened(&[], Some(1)), 1, "too little is refused by the node, with what it needs");
     }
 
     #[test]

@@ -236,6 +236,12 @@ impl Budget {
         self.state().limit()
     }
 
+    /// Another limit was given. Nothing that was reserved is taken back: one below what is held only stops
+    /// growth.
+    pub fn set_limit(&self, limit: u64) {
+        self.state().limit = limit;
+    }
+
     /// Takes note of what was seen. Nothing that was reserved is taken back: a limit that sank below what is
     /// held only stops growth.
     pub fn observe(&self, seen: MemoryObservation) {
@@ -356,6 +362,19 @@ mod tests {
         assert_eq!((held.bytes(), budget.available()), (50 * MIB, 0));
         budget.observe(seen(10 * MIB, 60 * MIB, 500 * MIB));
         assert_eq!((budget.limit(), budget.available()), (100 * MIB, 40 * MIB));
+    }
+
+    #[test]
+    fn set_limit_below_what_is_held_stops_growth_and_takes_nothing_back() {
+        let budget = Budget::new(100 * MIB, 10 * MIB);
+        let held = budget.reserve(MemoryKind::Regions, 50 * MIB).unwrap();
+        budget.set_limit(70 * MIB);
+        assert_eq!((budget.limit(), budget.available()), (70 * MIB, 10 * MIB));
+        budget.set_limit(40 * MIB);
+        assert_eq!((held.bytes(), budget.available()), (50 * MIB, 0));
+        assert!(budget.reserve(MemoryKind::Regions, 1).is_err());
+        budget.set_limit(100 * MIB);
+        assert_eq!(budget.available(), 40 * MIB);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::dev::drill_listener;
 use crate::dev::drill_turn::DrillTurns;
 use crate::dev::event::Event;
 use crate::dev::local_listener::LocalListener;
+use crate::dev::memory_shares::MemoryShares;
 use crate::dev::messages::{self, BoundedFiles};
 use crate::dev::owners::{Misfit, Owners};
 use crate::dev::plan::Plan;
@@ -120,25 +121,17 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
     refuse_taken_ports(&plan, arguments.nodes)?;
-    let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(explain)?;
-    let coordinator = coordinator.looking_at_holders(cell_fabric::peer_process);
-    let coordinator = Arc::new(coordinator);
-    let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
-    let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
-    let server = server.map_err(explain)?;
     let (sender, events) = mpsc::channel();
-    let (stop, failed) = (sender.clone(), sender.clone());
-    coordinator.on_stop(move |error| {
-        let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
-    });
+    let (coordinator, server) = host_coordinator(&plan, &sender)?;
+    let stop = sender.clone();
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
     scale::permit(&(coordinator.clone() as Arc<dyn Coordinator>), arguments.nodes).map_err(explain)?;
     let unfinished = scale::unfinished(&(coordinator.clone() as Arc<dyn Coordinator>)).map_err(explain)?;
     let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
-    let turns = DrillTurns::default();
+    let (turns, memory) = (DrillTurns::default(), memory_shares(arguments.nodes, &resolved));
     let scale_listener =
-        scale::listen(plan.scale_socket(), coordinator.clone(), sender.clone(), turns.clone())?;
+        scale::listen(plan.scale_socket(), coordinator.clone(), sender.clone(), turns.clone(), memory)?;
     let drill_listener = drills(&plan, coordinator, &sender, turns)?;
     let given = (arguments.nodes, arguments.show_logs);
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, given, matches));
@@ -151,16 +144,43 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let files = BoundedFiles::start(of_nodes.chain(own))?;
     let restart = arguments.restart == Restart::On;
     let announcer = Announcer { json: global.json };
-    for misfit in unfinished {
+    if let Some(misfit) = unfinished {
         let next = Reached::by_dir(plan.dir()).in_text(&misfit.next);
         announcer.misfit(&Misfit { next, ..misfit });
     }
     let more = one_more(&plan, arguments, matches, &resolved, files);
     let supervisor = Supervisor::new(plan, specs, restart, announcer);
-    let mut supervisor = supervisor.with_owners(owners).with_more(more);
+    let mut supervisor = supervisor.with_owners(owners).with_more(more).with_memory(memory);
     let exit = supervisor.run(&events, &sender)?;
     drop((scale_listener, drill_listener, server));
     Ok(exit)
+}
+
+/// The coordinator, and its door for the nodes.
+fn host_coordinator(
+    plan: &Plan,
+    events: &mpsc::Sender<Event>,
+) -> anyhow::Result<(Arc<Embedded>, CoordinatorServer)> {
+    let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(explain)?;
+    let coordinator = Arc::new(coordinator.looking_at_holders(cell_fabric::peer_process));
+    let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
+    let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
+    let server = server.map_err(explain)?;
+    let failed = events.clone();
+    coordinator.on_stop(move |error| {
+        let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
+    });
+    Ok((coordinator, server))
+}
+
+/// What each of the nodes may hold in memory.
+fn memory_shares(nodes: u16, resolved: &Settings) -> MemoryShares {
+    let mut softened = resolved.clone();
+    settings::soften_for_development(&mut softened, None);
+    let given = resolved.integer(settings::MEMORY_LIMIT);
+    let shares = MemoryShares::new(given, cell_memory::total_bytes(), cell_node::smallest_limit(&softened));
+    let set_aside = |limit| cell_node::set_aside_bytes(limit, &softened);
+    shares.with_set_aside(shares.each(nodes).map_or(0, set_aside))
 }
 
 fn plan(arguments: &DevArgs, resolved: &Settings) -> anyhow::Result<Plan> {

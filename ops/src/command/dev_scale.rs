@@ -16,7 +16,7 @@ use crate::dev::scale_plan::{LEFT, STOPPING, ScalePlan, is_down, is_there};
 use crate::dev::scale_wire::{ScaleDone, ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
-use crate::output::message;
+use crate::output::{message, number};
 use crate::waiting::{Enough, Waiting};
 
 /// Between two looks.
@@ -164,6 +164,9 @@ impl Scale {
     fn to(&mut self, wanted: u16) -> Result<Vec<ScaleNode>, Broken> {
         let nodes = self.wait(none_stops)?;
         let ScalePlan { start, keep, drain, clear, notes } = ScalePlan::of(wanted, &nodes);
+        if !start.is_empty() {
+            self.ask(ScaleRequest::Memory { nodes: wanted })?;
+        }
         notes.iter().for_each(|note| message::note(&self.reached.in_text(note)));
         for node in start {
             self.ask(ScaleRequest::Start { node })?;
@@ -182,7 +185,11 @@ impl Scale {
             self.wait(|nodes| emptied(node, nodes))?;
             self.take_away(node, true)?;
         }
+        let before = share_of(&nodes);
         let nodes = self.wait(|nodes| all_serve(wanted, nodes))?;
+        if let Some(share) = share_of(&nodes).filter(|share| Some(*share) != before) {
+            message::note(&format!("each node may hold {} of memory now", number::bytes(share)));
+        }
         Ok(nodes.into_iter().filter(is_there).collect())
     }
 
@@ -196,6 +203,11 @@ impl Scale {
         message::note(&format!("node {node} has left"));
         Ok(())
     }
+}
+
+/// What each node may hold in memory, where they share that.
+fn share_of(nodes: &[ScaleNode]) -> Option<u64> {
+    nodes.iter().find(|of| is_there(of))?.memory_limit_bytes
 }
 
 /// Whoever is being stopped has ended: its place is free then.

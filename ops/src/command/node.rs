@@ -25,12 +25,12 @@ use cell_web::{CoordinatorPlace, HttpServer, Sources};
 use clap::{ArgMatches, Args, Subcommand, value_parser};
 
 use crate::args::Global;
-use crate::command::dev::CLUSTER_NODES;
 use crate::command::node_drain::{self, NodeDrainArgs, NodeRemoveArgs, NodeUndrainArgs};
 use crate::command::node_ls::{self, NodeLsArgs};
 use crate::command::node_processes::{self, Wanted};
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
+use crate::dev::memory_wish::MemoryWish;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
@@ -70,6 +70,9 @@ pub(crate) struct NodeArgs {
     /// The supervisor has started nodes here before this one, and they ended the same way
     #[arg(long, hide = true, requires = "supervised", value_name = "WHY")]
     restarted_because: Option<String>,
+    /// What the supervisor of a development cluster lets it hold in memory at first, unless a limit is given
+    #[arg(long, hide = true, requires = "supervised", value_name = "BYTES")]
+    memory_share: Option<u64>,
     /// One of several processes of this machine, which have shared it out among them
     #[arg(long, hide = true, requires = "supervised")]
     shared_out: bool,
@@ -145,13 +148,13 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     }
     cores::pin(&arguments.cores)?; // before there are threads, which have the same
     let supervised = arguments.supervised;
-    let development = supervised && !arguments.shared_out;
-    let (settings, warnings) = resolve(matches, development)?;
+    let (development, share) = (supervised && !arguments.shared_out, arguments.memory_share);
+    let (settings, warnings) = resolve(matches, development, share)?;
     // A supervisor has given them already.
     warnings.iter().filter(|_| !supervised).for_each(|warning| message::warning(warning));
     let filter = logging::start(settings.text(logging::FILTER), None)?;
     let given = matches.clone();
-    let resolve = move || Ok(resolve(&given, development)?.0);
+    let resolve = move || Ok(resolve(&given, development, share)?.0);
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let http = address(&settings, "http_address")?;
@@ -159,16 +162,15 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (access, tls) = (Arc::new(check_http(&settings, http)?), check_tls(&settings)?);
     let folders = Folders::of_settings(&settings)?;
     refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
-    let faults = FaultSwitches::default();
-    faults.partition.set(link::blocked(arguments.partitioned));
-    faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
-    let wishes = receive_wishes(supervised, &faults)?;
+    let (faults, memory) = (FaultSwitches::of(arguments), MemoryWish::default());
+    let wishes = receive_wishes(supervised, &faults, &memory)?;
     let coordinator = coordinator(&settings, &folders, faults.partition.clone(), configuration.store())?;
     let guards = Guards { access, tls, process_warnings };
     let (restarted, agent) = (arguments.restarted_because.clone(), arguments.agent.clone());
     let options = options(&settings, &folders, listen, faults, restarted, &guards)?;
     let place = place_words(&settings);
     let starting = StartingNode::prepare(options, &place).map_err(explain)?;
+    memory.attach(starting.budget());
     // Before there is a lease: who looks sees what is waited for.
     let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards, &folders, agent)?;
     let reload = || {
@@ -199,11 +201,14 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
 }
 
 /// The settings in force, and warnings of variables that are none.
-fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings, Vec<String>)> {
+fn resolve(
+    matches: &ArgMatches,
+    development: bool,
+    memory_share: Option<u64>,
+) -> anyhow::Result<(Settings, Vec<String>)> {
     let (mut settings, warnings) = settings::resolve(matches, environment::variables())?;
     if development {
-        let nodes = settings.integer(CLUSTER_NODES);
-        settings::soften_for_development(&mut settings, nodes);
+        settings::soften_for_development(&mut settings, memory_share);
     }
     settings::check_rules(&settings)?;
     Ok((settings, warnings))
@@ -349,6 +354,16 @@ struct FaultSwitches {
     disk_delay: DiskDelay,
 }
 
+impl FaultSwitches {
+    /// As they are at the start.
+    fn of(arguments: &NodeArgs) -> FaultSwitches {
+        let faults = FaultSwitches::default();
+        faults.partition.set(link::blocked(arguments.partitioned));
+        faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
+        faults
+    }
+}
+
 /// What its operator or its supervisor wants of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
@@ -359,10 +374,14 @@ enum Wish {
 }
 
 /// Listens to signals, and to the supervisor if there is one.
-fn receive_wishes(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wish>> {
+fn receive_wishes(
+    supervised: bool,
+    faults: &FaultSwitches,
+    memory: &MemoryWish,
+) -> anyhow::Result<Receiver<Wish>> {
     let (sender, wishes) = mpsc::channel();
     if supervised {
-        let (sender, faults) = (sender.clone(), faults.clone());
+        let (sender, faults, memory) = (sender.clone(), faults.clone(), memory.clone());
         link::listen(move |word| match word {
             Word::Gone => {
                 // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
@@ -372,6 +391,7 @@ fn receive_wishes(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Re
             }
             Word::Partition(way) => faults.partition.set(link::blocked(way)),
             Word::SlowDisk(ms) => faults.disk_delay.set(Duration::from_millis(ms)),
+            Word::MemoryLimit(bytes) => memory.set(bytes),
             Word::Stop => sender.send(Wish::Stop).unwrap_or_default(),
         })?;
     }

@@ -2,7 +2,8 @@
 //!
 //! To the node: `stop` (take a last checkpoint and exit); `partition both`, `partition in`, `partition out`
 //! and `partition off` (a drill cuts the node off from its peers and the coordinator, and lets it back);
-//! `slow disk N ms` and `slow disk off` (each write and sync of its logs takes so much longer, or no longer).
+//! `slow disk N ms` and `slow disk off` (each write and sync of its logs takes so much longer, or no longer);
+//! `memory limit N bytes` (what it may hold from here on: others have come or gone).
 //! The end of the stream means that the supervisor is gone: exit at once, because the coordinator went with
 //! it.
 //!
@@ -24,6 +25,7 @@ use crate::output::message::in_words;
 pub(crate) const STOP: &str = "stop";
 const PARTITION: &str = "partition ";
 const SLOW_DISK: &str = "slow disk ";
+const MEMORY_LIMIT: &str = "memory limit ";
 const OFF: &str = "off";
 
 /// Faults of a node that last until they are taken back, also when another process takes its place.
@@ -54,6 +56,16 @@ impl LastingFaults {
         let delay = (self.disk_delay_ms > 0).then(|| format!("--slow-disk-ms={}", self.disk_delay_ms));
         partition.into_iter().chain(delay).collect()
     }
+}
+
+/// The line that says what a node may hold in memory.
+pub(crate) fn memory_line(bytes: u64) -> String {
+    format!("{MEMORY_LIMIT}{bytes} bytes")
+}
+
+/// The argument of `cell node` for a process that may hold so much from its start on.
+pub(crate) fn memory_argument(bytes: u64) -> String {
+    format!("--memory-share={bytes}")
 }
 
 /// Longest reason that is passed on, in bytes.
@@ -111,6 +123,8 @@ pub(crate) enum Word {
     Partition(Option<PartitionWay>),
     /// Have a disk that is so many milliseconds slower; zero: no longer.
     SlowDisk(u64),
+    /// Hold no more in memory than so many bytes.
+    MemoryLimit(u64),
     /// The supervisor is gone.
     Gone,
 }
@@ -132,6 +146,9 @@ fn word(line: &str) -> Option<Word> {
     if let Some(delay) = line.strip_prefix(SLOW_DISK) {
         let ms = if delay == OFF { 0 } else { delay.strip_suffix(" ms")?.parse().ok()? };
         return Some(Word::SlowDisk(ms));
+    }
+    if let Some(limit) = line.strip_prefix(MEMORY_LIMIT) {
+        return Some(Word::MemoryLimit(limit.strip_suffix(" bytes")?.parse().ok()?));
     }
     (line == STOP).then_some(Word::Stop)
 }
@@ -167,7 +184,10 @@ mod tests {
             }
         }
         assert_eq!(word(STOP), Some(Word::Stop));
-        for line in ["", "partition", "partition sideways", "slow disk", "slow disk 5", "slow disk x ms"] {
+        assert_eq!(word(&memory_line(7 << 30)), Some(Word::MemoryLimit(7 << 30)));
+        let memory = ["memory limit", "memory limit x bytes", "memory limit 5"];
+        let others = ["", "partition", "partition sideways", "slow disk", "slow disk 5", "slow disk x ms"];
+        for line in memory.into_iter().chain(others) {
             assert_eq!(word(line), None, "{line}");
         }
     }

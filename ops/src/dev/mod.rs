@@ -18,6 +18,8 @@ pub(crate) mod link;
 pub(crate) mod local_listener;
 pub(crate) mod machine;
 mod memory_kills;
+pub(crate) mod memory_shares;
+pub(crate) mod memory_wish;
 pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, NodeRefusal, Table, local_socket,
+    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, NodeRefusal, Table, Watch,
+    local_socket,
 };
 use cell_drill::wire::Refused;
 use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
@@ -19,6 +20,7 @@ use super::drain::{NotBegun, begin_checked};
 use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
+use super::memory_shares::MemoryShares;
 use super::owners::Misfit;
 use super::scale_plan::LEFT;
 use super::scale_wire::{
@@ -95,11 +97,12 @@ pub(crate) fn listen(
     coordinator: Arc<dyn Coordinator>,
     events: Sender<Event>,
     turns: DrillTurns,
+    memory: MemoryShares,
 ) -> anyhow::Result<LocalListener> {
     let names = Names { accepts: "scales", serves: "scale", peer: "`cell dev scale`" };
     let answer = move |asked: Asked<ScaleRequest>| {
         let done = match asked {
-            Asked::Request(request) => carry_out(request, &coordinator, &events, &turns),
+            Asked::Request(request) => carry_out(request, &coordinator, &events, &turns, &memory),
             Asked::Stranger { user, own } => Err(refuse(
                 format!("user {user} may not change a cluster of user {own}"),
                 "run it as the user who runs the cluster",
@@ -119,9 +122,11 @@ fn carry_out(
     coordinator: &Arc<dyn Coordinator>,
     events: &Sender<Event>,
     turns: &DrillTurns,
+    memory: &MemoryShares,
 ) -> ScaleDone {
     // Of a node that was stopped nobody would say later that it is not expected back.
-    let is_harmless = matches!(&request, ScaleRequest::Look | ScaleRequest::Remove { .. });
+    let is_harmless =
+        matches!(&request, ScaleRequest::Look | ScaleRequest::Memory { .. } | ScaleRequest::Remove { .. });
     let _no_drill = if is_harmless { None } else { Some(turns.idle()?) };
     let drains = Drains::new(coordinator.clone());
     let node_id = |node: u16| NodeId(node.into());
@@ -132,6 +137,10 @@ fn carry_out(
             let is_in_the_way = |row: &DrainRow| row.removed || is_scaled_away(row);
             end_rows(coordinator, &[node_id(node)], is_in_the_way).map_err(|error| in_words(&error))?;
             ScaleStep::Start(node)
+        }
+        ScaleRequest::Memory { nodes } => {
+            check_memory(coordinator, memory, nodes)?;
+            ScaleStep::Look
         }
         ScaleRequest::Drain { nodes } => {
             drain(coordinator, &node_ids(&nodes))?;
@@ -154,6 +163,29 @@ fn carry_out(
     let mut nodes = ask(events, step)?;
     add_rows(&mut nodes, coordinator).map_err(|error| in_words(&error))?;
     Ok(nodes)
+}
+
+/// Refuses so many nodes if there is no memory for them, or if one of those that are there is known to hold
+/// more than its share would be.
+fn check_memory(
+    coordinator: &Arc<dyn Coordinator>,
+    memory: &MemoryShares,
+    nodes: u16,
+) -> Result<(), Refused> {
+    memory.check(nodes)?;
+    if memory.each(nodes).is_none() {
+        return Ok(()); // what each holds stays as it is
+    }
+    let mut watch = Watch::new(coordinator.clone());
+    watch.follow_balance();
+    watch.look().map_err(|error| in_words(&error))?;
+    let balance = &watch.view().balance;
+    for (incarnation, (figures, _)) in &balance.figures {
+        let own = balance.told_pairs().filter(|(teller, _)| teller == incarnation);
+        let held = own.fold(0_u64, |sum, (_, pair)| sum.saturating_add(pair.memory_bytes));
+        memory.check_held(nodes, figures.node.0, held)?;
+    }
+    Ok(())
 }
 
 /// Wants these nodes empty, all or none, if the others have room for what they have.
@@ -249,6 +281,9 @@ mod tests {
     use super::*;
     use crate::dev::drain::tests::enter;
 
+    /// Nobody knows how much there is.
+    const MEMORY: MemoryShares = MemoryShares::UNKNOWN;
+
     /// Who drains or was removed, by whom.
     fn rows(coordinator: &Arc<dyn Coordinator>) -> Vec<(u32, String, bool)> {
         let rows = Drains::new(coordinator.clone()).list().unwrap().into_iter();
@@ -304,7 +339,7 @@ mod tests {
         let (events, turns) = (supervisor(&[0, 1, 2]), DrillTurns::default());
         let drain = |nodes: &[u16]| {
             let request = ScaleRequest::Drain { nodes: nodes.to_vec() };
-            carry_out(request, &coordinator, &events, &turns)
+            carry_out(request, &coordinator, &events, &turns, &MEMORY)
         };
         let refused = drain(&[2, 9]).unwrap_err();
         assert!(refused.what.contains("no node-9 is in the cluster"), "{refused:?}");
@@ -319,9 +354,28 @@ mod tests {
     fn rows_of_nodes_without_a_place_are_nodes_that_have_left() {
         let (_link, coordinator) = four();
         let (events, turns) = (supervisor(&[0, 3]), DrillTurns::default());
-        let nodes = carry_out(ScaleRequest::Look, &coordinator, &events, &turns).unwrap();
+        let nodes = carry_out(ScaleRequest::Look, &coordinator, &events, &turns, &MEMORY).unwrap();
         let states: Vec<_> = nodes.iter().map(|of| (of.node, of.state.as_str(), of.removed)).collect();
         assert_eq!(states, [(0, "serving", false), (1, LEFT, false), (2, LEFT, true), (3, "serving", false)]);
+    }
+
+    /// Two nodes with half of the memory each, of which one holds more than a third.
+    #[test]
+    fn memory_of_nodes_that_hold_more_than_their_share_would_be_is_not_shared_anew() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        let all = 900 << 20;
+        let memory = MemoryShares::new(0, Some((all + (64 << 20)) / 15 * 16), 1);
+        enter(&link, 0, 50, 100);
+        enter(&link, 1, 50, 400 << 20);
+        let (events, turns) = (supervisor(&[0, 1]), DrillTurns::default());
+        let fits = |nodes| {
+            let request = ScaleRequest::Memory { nodes };
+            carry_out(request, &coordinator, &events, &turns, &memory)
+        };
+        assert!(fits(2).is_ok());
+        let refused = fits(3).unwrap_err();
+        assert!(refused.what.contains("node 1 holds 400 MiB"), "{refused:?}");
     }
 
     /// A scale that was killed left rows, and nothing said that it had not ended.

@@ -27,6 +27,8 @@ pub(crate) enum ScaleRequest {
     /// Has a node run: one that was given up is started again, and a number that is free gets a place. That
     /// it was removed, or that a scale wanted it empty, is taken back.
     Start { node: u16 },
+    /// Whether there is memory for so many nodes, as far as that is known.
+    Memory { nodes: u16 },
     /// Wants these nodes empty, all or none: what leaves one does not go to another that leaves. Refused if the
     /// others lack room; while that is not known, it is said what is not.
     Drain { nodes: Vec<u16> },
@@ -55,6 +57,8 @@ pub(crate) struct ScaleNode {
     pub(crate) drained_by: Option<String>,
     /// What keeps it from being emptied.
     pub(crate) stall: Option<String>,
+    /// What it may hold in memory, where nodes share that.
+    pub(crate) memory_limit_bytes: Option<u64>,
 }
 
 /// What comes back: the nodes as they are then, or why nothing was done.

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::backoff::{Backoff, End, Repeated};
 use super::child::{NodeChild, NodeSpec};
 use super::event::Event;
-use super::link::{LastingFaults, Report, restarted_argument};
+use super::link::{LastingFaults, Report, memory_argument, memory_line, restarted_argument};
 use crate::exit::Exit;
 
 /// A node's place.
@@ -42,6 +42,8 @@ pub(crate) struct Slot {
     pub(crate) leaving: bool,
     /// Its node has left: the place is free.
     pub(crate) left: bool,
+    /// What its process may hold in memory, in bytes; none: as it is told otherwise.
+    pub(crate) memory_share: Option<u64>,
     /// What lasts of drills, whichever process is in it.
     pub(crate) faults: LastingFaults,
     /// A drill did something to the process: what it ends of says nothing of the node.
@@ -85,6 +87,7 @@ impl Slot {
             reload_due: false,
             leaving: false,
             left: false,
+            memory_share: None,
             faults: LastingFaults::default(),
             drilled: false,
             killed: false,
@@ -149,6 +152,7 @@ impl Slot {
         self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
         let mut arguments = self.faults.arguments();
+        arguments.extend(self.memory_share.map(memory_argument));
         arguments.extend(self.repeated().map(|repeated| restarted_argument(&repeated.words())));
         self.child = Some(NodeChild::spawn(&self.spec, self.lives, arguments, events.clone())?);
         Ok(())
@@ -278,6 +282,12 @@ impl Slot {
         self.faults.disk_delay_ms = delay_ms;
         self.drilled |= delay_ms > 0;
         self.send_line(&self.faults.slow_disk_line())
+    }
+
+    /// Its process may hold so many bytes in memory from here on, and so may those that follow.
+    pub(crate) fn share_memory(&mut self, bytes: u64) {
+        self.memory_share = Some(bytes);
+        self.send_line(&memory_line(bytes));
     }
 
     /// Whether there is a process to send it to.

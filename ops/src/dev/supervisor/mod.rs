@@ -14,6 +14,7 @@ use super::announce::Announcer;
 use super::child::{NodeChild, NodeSpec, in_words};
 use super::event::Event;
 use super::link::Report;
+use super::memory_shares::MemoryShares;
 use super::owners::{Misfit, Owners};
 use super::plan::Plan;
 use super::slot::Slot;
@@ -44,6 +45,8 @@ pub(crate) struct Supervisor {
     restart: bool,
     /// How one more node is started; none where none can be.
     more: Option<NodeFactory>,
+    /// What each node may hold in memory; none: as it is told otherwise.
+    memory: Option<MemoryShares>,
     announcer: Announcer,
     /// Whose the folder's pairs were before the nodes were started.
     owners: Owners,
@@ -58,7 +61,7 @@ impl Supervisor {
         let now = Instant::now();
         let slots = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
         let (owners, service) = (Owners::default(), SupervisorService::new(now));
-        Supervisor { plan, restart, more: None, announcer, owners, up: false, service, slots }
+        Supervisor { plan, restart, more: None, memory: None, announcer, owners, up: false, service, slots }
     }
 
     /// The same over pairs that are there already.
@@ -69,6 +72,13 @@ impl Supervisor {
     /// The same, and nodes can be added.
     pub(crate) fn with_more(self, more: NodeFactory) -> Supervisor {
         Supervisor { more: Some(more), ..self }
+    }
+
+    /// The same, and the nodes share memory, anew as they come and go.
+    pub(crate) fn with_memory(self, memory: MemoryShares) -> Supervisor {
+        let mut supervisor = Supervisor { memory: Some(memory), ..self };
+        supervisor.share_memory();
+        supervisor
     }
 
     /// How its cluster is reached, for hints.

@@ -27,6 +27,7 @@ impl Supervisor {
             removed: false,
             drained_by: None,
             stall: None,
+            memory_limit_bytes: slot.memory_share,
         };
         Ok(self.present().map(view).collect())
     }
@@ -77,6 +78,7 @@ impl Supervisor {
             }
             None => self.slots.push(slot),
         }
+        self.share_memory();
         let (server, http) = (self.plan.fabric(node).to_string(), self.plan.http(node).to_string());
         let text = format!("node {node} is added: {server}");
         self.announcer.say("added", &text, &json!({"node": node, "server": server, "http": http}));
@@ -106,7 +108,17 @@ impl Supervisor {
         while self.slots.last().is_some_and(|slot| slot.left) {
             self.slots.pop();
         }
+        self.share_memory();
         self.announcer.say("removed", &format!("node {node} has left"), &json!({"node": node}));
+    }
+
+    /// Divides the memory between the nodes that there are.
+    pub(super) fn share_memory(&mut self) {
+        let nodes = u16::try_from(self.present().count()).unwrap_or(u16::MAX);
+        let Some(share) = self.memory.and_then(|memory| memory.each(nodes)) else { return };
+        for slot in self.slots.iter_mut().filter(|slot| !slot.left) {
+            slot.share_memory(share);
+        }
     }
 
     /// Starts those again that were given up: what they ended of may have been mended.

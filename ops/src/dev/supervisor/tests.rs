@@ -32,6 +32,10 @@ impl Cluster {
     }
 
     fn start_with(script: &str, nodes: u16, restart: bool) -> Cluster {
+        Cluster::launch(script, nodes, restart, None)
+    }
+
+    fn launch(script: &str, nodes: u16, restart: bool, memory: Option<MemoryShares>) -> Cluster {
         crate::output::message::set_up(crate::output::message::Color::Never, true);
         let folder = tempfile::tempdir().unwrap();
         let binary: PathBuf = folder.path().join("node");
@@ -52,6 +56,9 @@ impl Cluster {
         let announcer = Announcer { json: false };
         let supervisor = Supervisor::new(plan, (0..nodes).map(&spec).collect(), restart, announcer);
         let mut supervisor = supervisor.with_more(Box::new(move |node| Ok(spec(node))));
+        if let Some(memory) = memory {
+            supervisor = supervisor.with_memory(memory);
+        }
         let (events, receiver) = channel();
         let sender = events.clone();
         let run = std::thread::spawn(move || supervisor.run(&receiver, &sender));
@@ -299,6 +306,32 @@ fn node_that_was_given_up_is_started_again_by_a_scale_and_at_a_sighup() {
     cluster.until(|nodes| lives(nodes) == 3 && nodes.iter().all(|node| node.state == "serving"));
     cluster.scale(ScaleStep::Start(given_up)).unwrap();
     assert_eq!(lives(&cluster.nodes()), 3, "it runs");
+    cluster.events.send(Event::Stop).unwrap();
+    assert_eq!(cluster.end().unwrap(), Exit::Ok);
+}
+
+/// Each kept what it had had at first, and together they had more than the machine.
+#[test]
+fn memory_is_shared_anew_as_nodes_come_and_go_and_with_those_that_are_started_again() {
+    let memory = MemoryShares::new(0, Some(16 << 30), 1);
+    let of = |nodes: u16| memory.each(nodes).unwrap();
+    let (begins, told) = (
+        |share: u64| format!("node --memory-share={share}"),
+        |share: u64| format!("memory limit {share} bytes"),
+    );
+    let mut cluster = Cluster::launch(NODE, 2, true, Some(memory));
+    cluster.until(|nodes| nodes.iter().all(|node| node.state == begins(of(2))));
+    cluster.scale(ScaleStep::Start(2)).unwrap();
+    cluster.until(|nodes| {
+        let (before, last) = nodes.split_at(2);
+        before.iter().all(|node| node.state == told(of(3))) && last[0].state == begins(of(3))
+    });
+    cluster.scale(ScaleStep::Retire(2)).unwrap();
+    cluster.until(|nodes| nodes.len() == 2 && nodes.iter().all(|node| node.state == told(of(2))));
+    cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
+    cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == begins(of(2)));
+    let shares: Vec<_> = cluster.scale(ScaleStep::Look).unwrap();
+    assert!(shares.iter().all(|node| node.memory_limit_bytes == Some(of(2))), "{shares:?}");
     cluster.events.send(Event::Stop).unwrap();
     assert_eq!(cluster.end().unwrap(), Exit::Ok);
 }
