@@ -185,6 +185,15 @@ impl Api {
         self.send(&Method::GET, path, &[], None)
     }
 
+    /// `GET path` of a document that shows what has just been changed, also by others: nodes keep documents
+    /// for a second, and look at their cluster now and then. It may take as long.
+    ///
+    /// # Errors
+    /// As for [`Api::get`].
+    pub(crate) fn get_anew(&self, path: &str) -> Result<Answer, Failure> {
+        self.send(&Method::GET, path, &[("cache-control", "no-cache")], None)
+    }
+
     /// The first text that a node answers to `GET path`, whatever its status, and which node that is. No
     /// token is sent. None: no node answers in text.
     pub(crate) fn text(&self, path: &str) -> Option<(String, String)> {

@@ -41,7 +41,9 @@
 //! | `GET /api/v1/whoami` | who the caller is, and what they may do |
 //!
 //! A document of the whole cluster is made by whichever node is asked: it asks the others for their parts
-//! (`?scope=node`), 200 ms each, and lists under `missing` who did not answer.
+//! (`?scope=node`), 200 ms each, and lists under `missing` who did not answer. It is kept for a second, and
+//! goes by what the nodes saw last; with `Cache-Control: no-cache` it is as the coordinator's rows are then
+//! (`as_of`).
 //!
 //! A request that changes something has a body of at most 64 KiB of `application/json` or
 //! `application/merge-patch+json`, and no `Origin` of another host; one that changes settings,
@@ -63,6 +65,7 @@
 
 mod access;
 mod api;
+mod as_of;
 mod balance_metrics;
 mod body_limit;
 mod certificate;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::as_of::{AS_OF_HEADER, SEEN_PATIENCE};
 use crate::body_limit::limited_body;
 use crate::coordination::Coordination;
 use crate::host::name_of;
@@ -58,6 +59,16 @@ pub(crate) struct NodePart<T> {
 pub(crate) struct Gathered<T> {
     pub(crate) parts: Vec<NodePart<T>>,
     pub(crate) missing: Vec<MissingPeer>,
+}
+
+/// What a peer is asked.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    /// With its query.
+    path: &'a str,
+    /// The revision of the coordinator that it is to have seen; none: whichever it has.
+    as_of: Option<u64>,
+    deadline: Duration,
 }
 
 /// The other members' HTTP.
@@ -131,6 +142,29 @@ impl Peers {
     where
         T: DeserializeOwned + Send + 'static,
     {
+        self.gather_by(snapshot, own, Question { path, as_of: None, deadline }).await
+    }
+
+    /// The same of what each has seen up to this revision: whoever has not waits until it has.
+    pub(crate) async fn gather_as_of<T>(
+        &self,
+        snapshot: &NodeSnapshot,
+        own: T,
+        path: &str,
+        revision: u64,
+    ) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let deadline = SEEN_PATIENCE + PEER_DEADLINE;
+        self.gather_by(snapshot, own, Question { path, as_of: Some(revision), deadline }).await
+    }
+
+    async fn gather_by<T>(&self, snapshot: &NodeSnapshot, own: T, question: Question<'_>) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let Question { path, as_of, deadline } = question;
         let mut parts = vec![NodePart { node: snapshot.node, part: own }];
         let mut missing = Vec::new();
         let mut asked = JoinSet::new();
@@ -140,7 +174,7 @@ impl Peers {
             let turns = Arc::clone(&turns);
             asked.spawn(async move {
                 let _turn = turns.acquire_owned().await;
-                let answer = peers.ask_within(&member, &path, deadline).await;
+                let answer = peers.ask_by(&member, Question { path: &path, as_of, deadline }).await;
                 (member, answer)
             });
         }
@@ -160,16 +194,15 @@ impl Peers {
 
     /// What one member says to `GET path`, or why that is not known.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, member: &MemberRow, path: &str) -> Result<T, String> {
-        self.ask_within(member, path, PEER_DEADLINE).await
+        self.ask_by(member, Question { path, as_of: None, deadline: PEER_DEADLINE }).await
     }
 
-    async fn ask_within<T: DeserializeOwned>(
+    async fn ask_by<T: DeserializeOwned>(
         &self,
         member: &MemberRow,
-        path: &str,
-        deadline: Duration,
+        question: Question<'_>,
     ) -> Result<T, String> {
-        let (status, body) = self.send(member, Method::GET, path, None, deadline).await?;
+        let (status, body) = self.exchange(member, Method::GET, question, None).await?;
         if status != StatusCode::OK {
             return Err(format!("it answers {status}"));
         }
@@ -196,6 +229,16 @@ impl Peers {
         body: Option<String>,
         deadline: Duration,
     ) -> Result<(StatusCode, Bytes), String> {
+        self.exchange(member, method, Question { path, as_of: None, deadline }, body).await
+    }
+
+    async fn exchange(
+        &self,
+        member: &MemberRow,
+        method: Method,
+        Question { path, as_of, deadline }: Question<'_>,
+        body: Option<String>,
+    ) -> Result<(StatusCode, Bytes), String> {
         if member.http.is_empty() {
             return Err("it has no HTTP address".to_owned());
         }
@@ -204,6 +247,9 @@ impl Peers {
             let mut request = Request::builder().method(method).uri(address);
             if let Some(proof) = self.secret.proof_for(member.incarnation) {
                 request = request.header(PEER_HEADER, proof);
+            }
+            if let Some(revision) = as_of {
+                request = request.header(AS_OF_HEADER, revision);
             }
             let body = match body {
                 Some(json) => {

@@ -271,13 +271,22 @@ impl Shared {
         let still_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         self.selectors().observe(at_unix_ms, still_ms, &snapshot.clients);
         self.history().observe(at, &snapshot);
-        self.events().observe(at, &snapshot);
+        self.observe_cluster();
         self.events().observe_drills(at_unix_ms, self.drills.seen());
-        self.known_nodes().observe(at, &snapshot);
         self.own_missing_pairs().look(at.boottime_ms, &lacking_at(&snapshot));
         let of_certificates = self.tls.certificates().look(at_unix_ms.cast_signed() / 1_000);
         self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
+    }
+
+    /// What has happened, and which nodes there are, goes on up to the node's last look. The look is taken
+    /// under the lock: an older one would undo what a newer one has shown.
+    pub(crate) fn observe_cluster(&self) {
+        let mut events = self.events();
+        events.observe(LookTime::now(), &self.look().0);
+        drop(events);
+        let mut known = self.known_nodes();
+        known.observe(LookTime::now(), &self.look().0);
     }
 
     /// Looks at a meganode, on a thread that may block.
@@ -358,7 +367,24 @@ impl Shared {
     where
         T: DeserializeOwned + Send + 'static,
     {
-        let mut gathered = self.peers.gather(snapshot, own, path).await;
+        self.gather_as_of(snapshot, own, path, None).await
+    }
+
+    /// The same of what the nodes have seen up to a revision, if one is named.
+    pub(crate) async fn gather_as_of<T>(
+        &self,
+        snapshot: &NodeSnapshot,
+        own: T,
+        path: &str,
+        revision: Option<u64>,
+    ) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let mut gathered = match revision {
+            None => self.peers.gather(snapshot, own, path).await,
+            Some(revision) => self.peers.gather_as_of(snapshot, own, path, revision).await,
+        };
         if !gathered.missing.is_empty() {
             let list = |coordinator| Drains::new(coordinator).list();
             let rows = self.coordination.call(PEER_DEADLINE, list).await.unwrap_or_default();

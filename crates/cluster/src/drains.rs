@@ -21,7 +21,7 @@ use crate::table::Table;
 use crate::terms::NodeSeat;
 
 /// Counts the changes of drains.
-const KEY_COUNT: &str = "counter/drain";
+pub(crate) const KEY_COUNT: &str = "counter/drain";
 
 /// Members of a plan whose leases are conditions of a drain, at most: a transaction has so many.
 const TARGETS_ASKED: usize = 100;

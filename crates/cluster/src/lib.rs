@@ -130,5 +130,5 @@ pub use tuning::{
     CHANGES_MAX, Tuned, TunedEnd, TunedSetting, TunedStep, TunedValue, Tuning, TuningChange, TuningRow,
     WORDS_BYTES_MAX, WantedTuning,
 };
-pub use watch::{BalanceView, ClusterView, Look, Watch};
+pub use watch::{BalanceView, ClusterView, Look, Watch, newest_change};
 pub use way_back::TakenBack;

@@ -13,6 +13,7 @@ use crate::balance::{
 };
 use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
+use crate::drains::KEY_COUNT;
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::joined::{JoinedRow, KEY_JOINED};
@@ -242,6 +243,22 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// The newest revision of the rows that a watch follows, of those that there are now: a view that is as of
+/// it shows all of them, and what has gone before. The rows of balance, incidents and notices do not count.
+///
+/// # Errors
+/// See [`Coordinator::call`].
+pub fn newest_change(coordinator: &Arc<dyn Coordinator>) -> Result<Revision, ClusterError> {
+    // Of a drain that was ended nothing is left but that they are counted.
+    let counted = coordinator.read(KEY_COUNT)?;
+    let mut newest = counted.map_or(0, |entry| entry.revision);
+    for prefix in [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_JOINED] {
+        let listing = coordinator.list(prefix)?;
+        newest = listing.entries.iter().map(|entry| entry.revision).fold(newest, u64::max);
+    }
+    Ok(newest)
 }
 
 impl BalanceView {

@@ -124,7 +124,9 @@ fn follow(
 /// The newest events, or all that came after a cursor.
 fn ask(api: &Api, arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<(Document, Value)> {
     let path = path(arguments, cursor)?;
-    let whole = api.get(&path)?.document;
+    // What is listed once has what happened just now; who follows asks again anyway.
+    let answer = if cursor.is_none() { api.get_anew(&path)? } else { api.get(&path)? };
+    let whole = answer.document;
     let document = understand(&whole, "of events")?;
     Ok((document, whole))
 }

@@ -194,10 +194,19 @@ impl Drain {
 ///
 /// # Errors
 /// No node answers, or it says something else.
-pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
+fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
     let document = api.get(PATH)?.document;
     let parsed: Document = understand(&document, "which nodes drain")?;
     Ok((parsed.drains, document))
+}
+
+/// The same as they are now, also where they have just been begun or ended.
+///
+/// # Errors
+/// As for [`list`].
+pub(crate) fn list_anew(api: &Api) -> Result<Vec<Drain>, Failure> {
+    let parsed: Document = understand(&api.get_anew(PATH)?.document, "which nodes drain")?;
+    Ok(parsed.drains)
 }
 
 /// Runs `cell node drain`.
@@ -242,7 +251,8 @@ pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::R
     let how = TryArgs { dry_run: false, reason: None };
     let document = how.change(&api, "/api/v1/drains:end", &arguments.which.body())?;
     let made: Change = understand(&document, "what became of the drain")?;
-    let listed = api.get("/api/v1/nodes").and_then(|of| understand::<Nodes>(&of.document, "of the nodes"));
+    let listed =
+        api.get_anew("/api/v1/nodes").and_then(|of| understand::<Nodes>(&of.document, "of the nodes"));
     let without = listed.map_or_else(|_| Vec::new(), |listed| listed.without_process(&made.nodes));
     let more = more_to_do(&without, &arguments.api.command("cell dev scale N"));
     message::print_document(global.json, document, || undrained_text(&made.nodes, more.as_deref()))?;

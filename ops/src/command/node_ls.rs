@@ -81,12 +81,12 @@ const HEADINGS: [&str; 11] = [
 /// Prints a row for each node; exit code 6 if one did not answer.
 pub(crate) fn run(global: &Global, arguments: &NodeLsArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let document = api.get("/api/v1/nodes")?.document;
+    let document = api.get_anew("/api/v1/nodes")?.document;
     let parsed: Document = understand(&document, "of the nodes")?;
     message::print_document(global.json, document, || text(&parsed))?;
     if !global.json && parsed.nodes.iter().any(|node| node.draining) {
-        match node_drain::list(&api) {
-            Ok((drains, _)) => {
+        match node_drain::list_anew(&api) {
+            Ok(drains) => {
                 let scale = arguments.api.command("cell dev scale");
                 message::print_text(&drains_text(&drains, &scale))?;
             }

@@ -69,7 +69,7 @@ pub(crate) fn run(global: &Global, arguments: &RegionArgs) -> anyhow::Result<Exi
 /// left out.
 fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let document = api.get(region_move::REGIONS_PATH)?.document;
+    let document = api.get_anew(region_move::REGIONS_PATH)?.document;
     let parsed: Document = understand(&document, "of the regions")?;
     message::print_document(global.json, document, || text(&parsed))?;
     if !global.json {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::api::document::{Document, Scope};
 use crate::api::gathered::{JSON_BYTES_MAX, Shown, fitting};
 use crate::api::params::Params;
+use crate::as_of::AsOf;
 use crate::clock::now_unix_ms;
 use crate::event_kind::EVENT_KINDS;
 use crate::event_log::{EVENTS_MAX, Event};
@@ -30,14 +31,31 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
     if let Some(seen) = cached.get() {
         return seen;
     }
+    let seen = gather_as_of(shared, None).await;
+    cached.replace(Arc::clone(&seen));
+    seen
+}
+
+/// The events of all nodes once they have seen what they are to. Others get them, too, for as long as they
+/// are kept.
+async fn gather_anew(shared: &Shared, as_of: AsOf) -> Arc<EventsSeen> {
+    let revision = as_of.seen_by(shared).await;
+    let mut cached = shared.events_seen.lock().await;
+    if let Some(seen) = revision.and_then(|revision| cached.get_as_of(revision.max(1))) {
+        return seen;
+    }
+    let seen = gather_as_of(shared, revision).await;
+    cached.replace_as_of(Arc::clone(&seen), revision.unwrap_or(0));
+    seen
+}
+
+async fn gather_as_of(shared: &Shared, revision: Option<u64>) -> Arc<EventsSeen> {
     let (snapshot, _) = shared.look();
     let most = most_each(snapshot.cluster.members.len());
     let path = format!("/api/v1/events?scope=node&limit={most}");
-    let gathered = shared.gather(&snapshot, own_events(shared, most), &path).await;
+    let gathered = shared.gather_as_of(&snapshot, own_events(shared, most), &path, revision).await;
     let Gathered { parts, missing } = gathered;
-    let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
-    cached.replace(Arc::clone(&seen));
-    seen
+    Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() })
 }
 
 /// How many events each of so many nodes is asked for: a gathering does not grow with the cluster.
@@ -166,6 +184,7 @@ impl Filter {
 /// `GET /api/v1/events`.
 pub(crate) async fn get_events(
     State(shared): State<Arc<Shared>>,
+    as_of: AsOf,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
@@ -173,10 +192,14 @@ pub(crate) async fn get_events(
     params.end()?;
     let (_, age) = shared.look();
     if scope == Scope::Node {
+        as_of.seen_by(&shared).await;
         let own = own_events(&shared, filter.limit.unwrap_or(EVENTS_MAX));
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let seen = gather_events(&shared).await;
+    let seen = match as_of {
+        AsOf::Kept => gather_events(&shared).await,
+        as_of => gather_anew(&shared, as_of).await,
+    };
     let merged = seen.merged();
     if let Some(node) = filter.node
         && !merged.iter().any(|event| event.node == node)

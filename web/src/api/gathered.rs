@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::api::cluster;
 use crate::api::document::{Document, Scope};
 use crate::api::params::Params;
+use crate::as_of::AsOf;
 use crate::peers::{Gathered, MissingPeer, NodePart};
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -103,18 +104,40 @@ pub(crate) fn fitting<T: Serialize>(rows: &[T], bytes_max: usize) -> usize {
 /// `GET` of a document: `scope=node` for the part of this node alone.
 pub(crate) async fn get<D: ClusterDocument>(
     State(shared): State<Arc<Shared>>,
+    as_of: AsOf,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
     let rows = if D::HAS_ROWS { rows_wanted(&mut params)? } else { DEFAULT_ROWS };
     params.end()?;
     if scope == Scope::Node {
+        as_of.seen_by(&shared).await;
         let (snapshot, age) = shared.look();
         return Ok(axum::Json(Document::of_node(D::part(&shared, &snapshot), age)).into_response());
     }
-    let text =
-        if rows == DEFAULT_ROWS { text::<D>(&shared).await? } else { make::<D>(&shared, rows).await? };
+    let text = match (as_of, rows) {
+        (AsOf::Kept, DEFAULT_ROWS) => text::<D>(&shared).await?,
+        (AsOf::Kept, rows) => make::<D>(&shared, rows, None).await?,
+        (as_of, rows) => make_anew::<D>(&shared, rows, as_of).await?,
+    };
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// The document with at most so many rows once the nodes have seen what they are to. Of several who ask for
+/// the usual one at a time one gathers it, and others get it, too, for as long as it is kept.
+async fn make_anew<D: ClusterDocument>(shared: &Shared, rows: usize, as_of: AsOf) -> Result<Bytes, Problem> {
+    let revision = as_of.seen_by(shared).await;
+    if rows != DEFAULT_ROWS {
+        return make::<D>(shared, rows, revision).await;
+    }
+    let cached = shared.cached_response(D::PATH);
+    let mut cached = cached.lock().await;
+    if let Some(text) = revision.and_then(|revision| cached.get_as_of(revision.max(1))) {
+        return Ok(text);
+    }
+    let text = make::<D>(shared, rows, revision).await?;
+    cached.replace_as_of(text.clone(), revision.unwrap_or(0));
+    Ok(text)
 }
 
 /// The document as JSON. Of several who ask at a time one gathers, and the others wait for it.
@@ -124,20 +147,24 @@ pub(crate) async fn text<D: ClusterDocument>(shared: &Shared) -> Result<Bytes, P
     if let Some(text) = cached.get() {
         return Ok(text);
     }
-    let text = make::<D>(shared, DEFAULT_ROWS).await?;
+    let text = make::<D>(shared, DEFAULT_ROWS, None).await?;
     cached.replace(text.clone());
     Ok(text)
 }
 
-/// The document with at most so many rows.
-async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes, Problem> {
+/// The document with at most so many rows, of what the nodes have seen up to a revision, if one is named.
+async fn make<D: ClusterDocument>(
+    shared: &Shared,
+    rows: usize,
+    revision: Option<u64>,
+) -> Result<Bytes, Problem> {
     let (snapshot, age) = shared.look();
     if let Some(problem) = cluster::unseen(&snapshot).filter(|_| !D::TELLS_UNSEEN) {
         return Err(problem);
     }
     let own = D::part(shared, &snapshot);
     let path = format!("{}?scope=node", D::PATH);
-    let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
+    let Gathered { parts, missing } = shared.gather_as_of(&snapshot, own, &path, revision).await;
     let mut body = D::body(shared, &snapshot, parts, &missing);
     let mut left = D::limit(&mut body, rows);
     loop {

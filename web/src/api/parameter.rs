@@ -80,6 +80,12 @@ pub(super) const SCOPE: Parameter = query(
     "node: the part of the node that is asked, alone.",
     "node",
 );
+pub(super) const NOT_KEPT: Parameter = header(
+    "Cache-Control",
+    false,
+    "no-cache: as the coordinator's rows are when it is asked for; else it may be of a second or two ago.",
+    "no-cache",
+);
 pub(super) const ROWS: Parameter =
     query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
 pub(super) const IF_MATCH: Parameter =

@@ -7,7 +7,8 @@ use cell_node::TokenRole;
 use serde_json::Value;
 
 use crate::api::parameter::{
-    DRY_RUN, IF_MATCH, IF_PREVIEWED, IF_SEEN, REASON, REPEAT, ROWS, SCOPE, header, needed, path, query,
+    DRY_RUN, IF_MATCH, IF_PREVIEWED, IF_SEEN, NOT_KEPT, REASON, REPEAT, ROWS, SCOPE, header, needed, path,
+    query,
 };
 use crate::api::schema::{
     balance, cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning,
@@ -152,7 +153,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         "/api/v1/cluster/status",
         "cluster",
         "The cluster in one document, with a sentence that says how it is.",
-        &[SCOPE],
+        &[SCOPE, NOT_KEPT],
         cluster::status,
     ),
     get(
@@ -163,12 +164,12 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         node::cluster,
     ),
     get("/api/v1/status", "cluster", "This node's own figures.", &[SCOPE], node::status),
-    get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE], cluster::nodes),
+    get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE, NOT_KEPT], cluster::nodes),
     get(
         "/api/v1/regions",
         "cluster",
         "The regions of each pair: owner, epoch, size, how full.",
-        &[SCOPE, ROWS],
+        &[SCOPE, NOT_KEPT, ROWS],
         cluster::regions,
     ),
     get(
@@ -208,14 +209,14 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         "/api/v1/balance",
         "cluster",
         "Who balances, what it has decided and why; how each node and each pair stands.",
-        &[SCOPE, ROWS],
+        &[SCOPE, NOT_KEPT, ROWS],
         balance::balance,
     ),
     get(
         "/api/v1/drains",
         "cluster",
         "Nodes that are to be emptied: since when, by whom, and what is left; and those that were removed.",
-        &[SCOPE],
+        &[SCOPE, NOT_KEPT],
         drains::drains,
     ),
     RouteText {
@@ -261,14 +262,14 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         "/api/v1/wal",
         "cluster",
         "How far the logs of each pair are, how long syncs took, and what a replay would cost.",
-        &[SCOPE, ROWS],
+        &[SCOPE, NOT_KEPT, ROWS],
         logs::wal,
     ),
     get(
         "/api/v1/recoveries",
         "cluster",
         "Takeovers under way, and what is remembered of earlier ones.",
-        &[SCOPE],
+        &[SCOPE, NOT_KEPT],
         logs::recoveries,
     ),
     get(
@@ -277,6 +278,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         "What happened, newest first.",
         &[
             SCOPE,
+            NOT_KEPT,
             query("limit", Takes::Integer(1, 1_000), "At most so many.", "20"),
             query("kind", Takes::Choice(crate::event_kind::EVENT_KINDS), "Of this kind alone.", "split"),
             query("node", Takes::Integer(0, u32::MAX as u64), "Of this node alone.", "0"),
@@ -341,7 +343,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
         "/api/v1/selector/pairs",
         "selector",
         "How each client searches each server, and why.",
-        &[SCOPE, ROWS],
+        &[SCOPE, NOT_KEPT, ROWS],
         selector::pairs,
     ),
     get(
