@@ -9,19 +9,11 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::request::Parts;
-use cell_cluster::newest_change;
-
-use crate::clock::now;
-use crate::shared::Shared;
 
 /// From node to node: the revision of the coordinator that is to have been seen.
 pub(crate) const AS_OF_HEADER: &str = "x-cell-as-of";
 /// How long a look that shows it is waited for. A node shows what it has seen once a second.
 pub(crate) const SEEN_PATIENCE: Duration = Duration::from_millis(1_500);
-/// Between two looks whether it has been seen.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the coordinator may take to say which revision that is.
-const COORDINATOR_PATIENCE: Duration = Duration::from_millis(500);
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,42 +43,17 @@ impl AsOf {
             headers.get_all(header::CACHE_CONTROL).iter().flat_map(|value| text(value).split(','));
         if words.any(|word| word.trim() == "no-cache") { AsOf::Now } else { AsOf::Kept }
     }
-
-    /// Waits until this node has seen it, and knows what follows from it; the revision that it has seen then,
-    /// which others are to have seen, too. None: that is not known.
-    pub(crate) async fn seen_by(self, shared: &Shared) -> Option<u64> {
-        let revision = match self {
-            AsOf::Kept => return None,
-            AsOf::Revision(revision) => Some(revision),
-            AsOf::Now => {
-                let ask = |coordinator| newest_change(&coordinator);
-                shared.coordination.call(COORDINATOR_PATIENCE, ask).await.ok()
-            }
-        };
-        let until = now() + SEEN_PATIENCE;
-        while revision.is_some_and(|revision| is_behind(shared, revision)) && now() < until {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        shared.observe_cluster();
-        revision.filter(|revision| !is_behind(shared, *revision))
-    }
 }
 
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or_default()
 }
 
-/// Whether a node that has seen its cluster has not seen this.
-fn is_behind(shared: &Shared, revision: u64) -> bool {
-    let (snapshot, _) = shared.look();
-    !snapshot.cluster.is_unseen() && snapshot.cluster.revision < revision
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use cell_cluster::{Coordinator, DrainAuthor, DrainRow, Drains};
+    use cell_cluster::{Coordinator, DrainAuthor, DrainRow, Drains, newest_change};
     use cell_node::ClusterSnapshot;
     use cell_terms::NodeId;
 

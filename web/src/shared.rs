@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use cell_cluster::{Drains, TuningRow};
+use cell_cluster::{Drains, TuningRow, newest_change};
 use cell_fabric::NodeTls;
 use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook, WarningSubject};
 use cell_terms::setting::Settings;
@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
 use crate::api::params::Params;
+use crate::as_of::{AsOf, SEEN_PATIENCE};
 use crate::clock::{LookTime, now, now_boottime_ms, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
@@ -98,6 +99,10 @@ pub(crate) struct Shared {
 const PREPARATION_MAX: Duration = Duration::from_millis(300);
 /// Streams that are served at a time.
 const STREAMS_MAX: usize = 64;
+/// How long the coordinator may take to say which revision is the newest.
+const NEWEST_PATIENCE: Duration = Duration::from_millis(500);
+/// Between two looks whether a revision has been seen.
+const SEEN_EVERY: Duration = Duration::from_millis(10);
 
 impl Shared {
     /// Over a node's sources.
@@ -277,6 +282,31 @@ impl Shared {
         let of_certificates = self.tls.certificates().look(at_unix_ms.cast_signed() / 1_000);
         self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
+    }
+
+    /// Waits, for a while, until this node has seen what a document is to show, and knows what follows from it;
+    /// the revision that it has seen then, which others are to have seen, too. None: that is not known.
+    pub(crate) async fn see(&self, as_of: AsOf) -> Option<u64> {
+        let revision = match as_of {
+            AsOf::Kept => return None,
+            AsOf::Revision(revision) => Some(revision),
+            AsOf::Now => {
+                let ask = |coordinator| newest_change(&coordinator);
+                self.coordination.call(NEWEST_PATIENCE, ask).await.ok()
+            }
+        };
+        let until = now() + SEEN_PATIENCE;
+        while revision.is_some_and(|revision| self.is_behind(revision)) && now() < until {
+            tokio::time::sleep(SEEN_EVERY).await;
+        }
+        self.observe_cluster();
+        revision.filter(|revision| !self.is_behind(*revision))
+    }
+
+    /// Whether it has not seen that. One that has not seen its cluster yet is waited for by nobody.
+    fn is_behind(&self, revision: u64) -> bool {
+        let (snapshot, _) = self.look();
+        !snapshot.cluster.is_unseen() && snapshot.cluster.revision < revision
     }
 
     /// What has happened, and which nodes there are, goes on up to the node's last look. The look is taken

@@ -12,7 +12,6 @@ use ureq::http::Method;
 use crate::api::{Api, ApiArgs, Missing, understand};
 use crate::args::Global;
 use crate::change_args::{TryArgs, TryOrWaitArgs};
-use crate::command::node_ls::ABSENT;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::waiting::Waiting;
@@ -24,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const WAIT_PERIOD: Duration = Duration::from_millis(500);
 /// Moves of a plan that are printed.
 const MOVES_SHOWN: usize = 20;
+/// The state of a node whose lease has ended: its row has no figures.
+pub(crate) const ABSENT: &str = "absent";
 /// The state of a node that was removed for good.
 const REMOVED: &str = "removed";
 

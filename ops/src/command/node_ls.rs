@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
-use crate::command::node_drain::{self, Drain};
+use crate::command::node_drain::{self, ABSENT, Drain};
 use crate::dev::scale_wire::SCALED_BY;
 use crate::exit::Exit;
 use crate::output::{message, number, table};
@@ -60,9 +60,6 @@ impl Memory {
         self.limit_bytes.saturating_sub(self.available_bytes)
     }
 }
-
-/// The state of a node whose lease has ended: its row has no figures.
-pub(crate) const ABSENT: &str = "absent";
 
 const HEADINGS: [&str; 11] = [
     "node",

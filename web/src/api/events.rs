@@ -39,7 +39,7 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
 /// The events of all nodes once they have seen what they are to. Others get them, too, for as long as they
 /// are kept.
 async fn gather_anew(shared: &Shared, as_of: AsOf) -> Arc<EventsSeen> {
-    let revision = as_of.seen_by(shared).await;
+    let revision = shared.see(as_of).await;
     let mut cached = shared.events_seen.lock().await;
     if let Some(seen) = revision.and_then(|revision| cached.get_as_of(revision.max(1))) {
         return seen;
@@ -192,7 +192,7 @@ pub(crate) async fn get_events(
     params.end()?;
     let (_, age) = shared.look();
     if scope == Scope::Node {
-        as_of.seen_by(&shared).await;
+        shared.see(as_of).await;
         let own = own_events(&shared, filter.limit.unwrap_or(EVENTS_MAX));
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }

@@ -111,7 +111,7 @@ pub(crate) async fn get<D: ClusterDocument>(
     let rows = if D::HAS_ROWS { rows_wanted(&mut params)? } else { DEFAULT_ROWS };
     params.end()?;
     if scope == Scope::Node {
-        as_of.seen_by(&shared).await;
+        shared.see(as_of).await;
         let (snapshot, age) = shared.look();
         return Ok(axum::Json(Document::of_node(D::part(&shared, &snapshot), age)).into_response());
     }
@@ -126,7 +126,7 @@ pub(crate) async fn get<D: ClusterDocument>(
 /// The document with at most so many rows once the nodes have seen what they are to. Of several who ask for
 /// the usual one at a time one gathers it, and others get it, too, for as long as it is kept.
 async fn make_anew<D: ClusterDocument>(shared: &Shared, rows: usize, as_of: AsOf) -> Result<Bytes, Problem> {
-    let revision = as_of.seen_by(shared).await;
+    let revision = shared.see(as_of).await;
     if rows != DEFAULT_ROWS {
         return make::<D>(shared, rows, revision).await;
     }
