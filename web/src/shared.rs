@@ -284,8 +284,8 @@ impl Shared {
         self.coordinator.ask();
     }
 
-    /// Waits, for a while, until this node has seen what a document is to show, and knows what follows from it;
-    /// the revision that it has seen then, which others are to have seen, too. None: that is not known.
+    /// Waits, for a while, until this node has seen what a document is to show, and knows what follows from
+    /// it; the revision that it has seen then, which others are to have seen, too. None: it is not known.
     pub(crate) async fn see(&self, as_of: AsOf) -> Option<u64> {
         let revision = match as_of {
             AsOf::Kept => return None,
