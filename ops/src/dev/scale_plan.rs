@@ -82,10 +82,8 @@ impl ScalePlan {
 fn to_start(lacking: usize, nodes: &[ScaleNode]) -> Vec<u16> {
     let given_up = nodes.iter().filter(|of| is_down(of)).map(|of| of.node);
     let mut start: Vec<u16> = given_up.take(lacking).collect();
-    let is_free = |number: &u16| {
-        let of_number = nodes.iter().find(|of| of.node == *number);
-        !of_number.is_some_and(|of| is_there(of) || is_down(of) || of.state == STOPPING)
-    };
+    let is_taken = |of: &ScaleNode| is_there(of) || is_down(of) || of.state == STOPPING;
+    let is_free = |number: &u16| !nodes.iter().any(|of| of.node == *number && is_taken(of));
     let more = lacking - start.len();
     start.extend((0..NODES_MAX).filter(is_free).take(more));
     start
@@ -146,18 +144,7 @@ mod tests {
 
     /// A node that serves, with a pair.
     fn node(node: u16) -> ScaleNode {
-        let nothing = String::new();
-        ScaleNode {
-            node,
-            state: "serving".to_owned(),
-            server: nothing.clone(),
-            http: nothing,
-            pairs: 1,
-            draining: false,
-            removed: false,
-            drained_by: None,
-            stall: None,
-        }
+        ScaleNode { node, state: "serving".to_owned(), pairs: 1, ..ScaleNode::default() }
     }
 
     fn all(nodes: u16) -> Vec<ScaleNode> {
