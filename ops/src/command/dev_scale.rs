@@ -150,7 +150,8 @@ impl Scale {
         }
     }
 
-    /// Has these nodes emptied, once it is known that the others have room. What an earlier try began goes on.
+    /// Has these nodes emptied, once it is known that the others have room. What an earlier try began goes
+    /// on.
     fn drain(&mut self, nodes: &[u16]) -> Result<(), Broken> {
         loop {
             match self.answer(ScaleRequest::Drain { nodes: nodes.to_vec() })? {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{
@@ -20,7 +20,7 @@ use cell_settings::SettingsStore;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
-use cell_wal::{DiskDelay, WalError};
+use cell_wal::WalError;
 use cell_web::{CoordinatorPlace, HttpServer, Sources};
 use clap::{ArgMatches, Args, Subcommand, value_parser};
 
@@ -29,8 +29,9 @@ use crate::command::node_drain::{self, NodeDrainArgs, NodeRemoveArgs, NodeUndrai
 use crate::command::node_ls::{self, NodeLsArgs};
 use crate::command::node_processes::{self, Wanted};
 use crate::dev::filtered::Filtered;
-use crate::dev::link::{self, Report, Word};
+use crate::dev::link::{self, Report};
 use crate::dev::memory_wish::MemoryWish;
+use crate::dev::wishes::{FaultSwitches, Wish, receive_wishes};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
@@ -39,7 +40,6 @@ use crate::process_settings::{EMBEDDED, ETCD, end_with_supervisor, keep_files_pr
 use crate::provider::{Provider, place_words};
 use crate::reload::Configuration;
 use crate::service::Service;
-use crate::signal::{self, Hangup};
 use crate::start_checks::{
     address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls, explain_web,
     names_lacking, names_lacking_now, network_warnings, with_names_next,
@@ -162,7 +162,8 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (access, tls) = (Arc::new(check_http(&settings, http)?), check_tls(&settings)?);
     let folders = Folders::of_settings(&settings)?;
     refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
-    let (faults, memory) = (FaultSwitches::of(arguments), MemoryWish::default());
+    let faults = FaultSwitches::of(arguments.partitioned, arguments.slow_disk_ms);
+    let memory = MemoryWish::default();
     let wishes = receive_wishes(supervised, &faults, &memory)?;
     let coordinator = coordinator(&settings, &folders, faults.partition.clone(), configuration.store())?;
     let guards = Guards { access, tls, process_warnings };
@@ -345,60 +346,6 @@ struct Guards {
     access: Arc<AccessRules>,
     tls: Option<NodeTls>,
     process_warnings: Arc<ProcessWarnings>,
-}
-
-/// What a drill switches in this process.
-#[derive(Clone, Default)]
-struct FaultSwitches {
-    partition: Partition,
-    disk_delay: DiskDelay,
-}
-
-impl FaultSwitches {
-    /// As they are at the start.
-    fn of(arguments: &NodeArgs) -> FaultSwitches {
-        let faults = FaultSwitches::default();
-        faults.partition.set(link::blocked(arguments.partitioned));
-        faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
-        faults
-    }
-}
-
-/// What its operator or its supervisor wants of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    /// Stop in good order.
-    Stop,
-    /// Read the configuration again.
-    Reload,
-}
-
-/// Listens to signals, and to the supervisor if there is one.
-fn receive_wishes(
-    supervised: bool,
-    faults: &FaultSwitches,
-    memory: &MemoryWish,
-) -> anyhow::Result<Receiver<Wish>> {
-    let (sender, wishes) = mpsc::channel();
-    if supervised {
-        let (sender, faults, memory) = (sender.clone(), faults.clone(), memory.clone());
-        link::listen(move |word| match word {
-            Word::Gone => {
-                // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
-                // for.
-                message::warning("the supervisor is gone; exiting");
-                std::process::exit(i32::from(Exit::Error as u8));
-            }
-            Word::Partition(way) => faults.partition.set(link::blocked(way)),
-            Word::SlowDisk(ms) => faults.disk_delay.set(Duration::from_millis(ms)),
-            Word::MemoryLimit(bytes) => memory.set(bytes),
-            Word::Stop => sender.send(Wish::Stop).unwrap_or_default(),
-        })?;
-    }
-    let hangup = sender.clone();
-    signal::on_hangup(move || hangup.send(Wish::Reload).unwrap_or_default())?;
-    signal::on_signals(Hangup::Apart, move || sender.send(Wish::Stop).unwrap_or_default())?;
-    Ok(wishes)
 }
 
 /// Reports how the node is doing: to the service manager, and to its supervisor if it has one.

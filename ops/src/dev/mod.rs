@@ -28,3 +28,4 @@ pub(crate) mod scale_plan;
 pub(crate) mod scale_wire;
 mod slot;
 pub(crate) mod supervisor;
+pub(crate) mod wishes;

@@ -29,8 +29,8 @@ pub(crate) enum ScaleRequest {
     Start { node: u16 },
     /// Whether there is memory for so many nodes, as far as that is known.
     Memory { nodes: u16 },
-    /// Wants these nodes empty, all or none: what leaves one does not go to another that leaves. Refused if the
-    /// others lack room; while that is not known, it is said what is not.
+    /// Wants these nodes empty, all or none: what leaves one does not go to another that leaves. Refused if
+    /// the others lack room; while that is not known, it is said what is not.
     Drain { nodes: Vec<u16> },
     /// Wants those of these nodes empty no longer that a scale wanted empty.
     Undrain { nodes: Vec<u16> },
