@@ -273,6 +273,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::{Receiver, channel};
 
     use tempfile::TempDir;
 
@@ -330,37 +331,54 @@ mod tests {
         assert!(failure.next.unwrap().contains("the same command starts the node again"));
     }
 
-    /// A command of a supervisor that answers so, one after the other.
-    fn scale_answered(answers: Vec<ScaleAnswer>) -> (TempDir, Scale) {
+    /// A command of a supervisor that answers so, one after the other, and what that is asked.
+    fn scale_answered(answers: Vec<ScaleAnswer>) -> (TempDir, Scale, Receiver<String>) {
         let folder = tempfile::tempdir().unwrap();
         let listener = cell_cluster::local_socket::listen(&socket(folder.path())).unwrap();
+        let (sender, asked) = channel();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let requests = BufReader::new(&stream).lines().map_while(Result::ok);
-            for (_request, answer) in requests.zip(answers) {
+            for (request, answer) in requests.zip(answers) {
+                sender.send(request).unwrap_or_default(); // unless nobody wants to know
                 writeln!(&stream, "{}", serde_json::to_string(&answer).unwrap()).unwrap();
             }
         });
         let client = ScaleClient::connect(folder.path()).unwrap();
         let waiting = Waiting::unless(Arc::new(AtomicBool::new(false)), Duration::from_secs(600));
         let reached = Reached::by_dir(folder.path());
-        (folder, Scale { client, waiting, said: String::new(), reached })
+        (folder, Scale { client, waiting, said: String::new(), reached }, asked)
+    }
+
+    fn refused(what: &str, is_away: bool) -> ScaleAnswer {
+        ScaleAnswer::Refused(Refused { what: what.to_owned(), next: "wait".to_owned(), is_away })
     }
 
     /// A node that called itself read-only was not asked, and a drain was begun that stood half done.
     #[test]
     fn nodes_are_drained_once_it_is_known_that_the_others_have_room() {
-        let refused = |what: &str, is_away| {
-            ScaleAnswer::Refused(Refused { what: what.to_owned(), next: "wait".to_owned(), is_away })
-        };
         let unknown = || refused("node-1 has not told yet what it has", true);
         let drained = || ScaleAnswer::Nodes(vec![node(0, 1, false), node(1, 0, true)]);
-        let (_folder, mut scale) = scale_answered(vec![unknown(), unknown(), drained()]);
+        let (_folder, mut scale, _asked) = scale_answered(vec![unknown(), unknown(), drained()]);
         assert!(scale.drain(&[1]).is_ok());
         assert_eq!(scale.said, "node-1 has not told yet what it has");
-        let (_folder, mut scale) = scale_answered(vec![unknown(), refused("the others lack room", false)]);
+        let answers = vec![unknown(), refused("the others lack room", false)];
+        let (_folder, mut scale, _asked) = scale_answered(answers);
         let Err(Broken::Failure(failure)) = scale.drain(&[1]) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
+    }
+
+    /// Also a node that has nothing stays, until it is known that the others can go.
+    #[test]
+    fn scale_that_is_refused_for_want_of_room_has_changed_nothing() {
+        let given_up = ScaleNode { state: "given up".to_owned(), ..node(2, 0, false) };
+        let nodes = ScaleAnswer::Nodes(vec![node(0, 1, false), node(1, 1, false), given_up]);
+        let (_folder, mut scale, asked) = scale_answered(vec![nodes, refused("the others lack room", false)]);
+        let Err(Broken::Failure(failure)) = scale.to(1) else { panic!("it is no failure") };
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
+        drop(scale);
+        let asked: Vec<String> = asked.iter().collect();
+        assert_eq!(asked, [r#"{"do":"look"}"#, r#"{"do":"drain","nodes":[1]}"#]);
     }
 
     /// It was waited for until it had room, which it never had.

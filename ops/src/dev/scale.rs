@@ -276,7 +276,7 @@ impl ScaleClient {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{Sim, SimLink};
+    use cell_cluster::{MemberRow, Members, Sim, SimLink};
 
     use super::*;
     use crate::dev::drain::tests::enter;
@@ -348,6 +348,38 @@ mod tests {
         let drained: Vec<bool> = nodes.iter().map(|of| of.draining).collect();
         assert_eq!(drained, [false, true, true]);
         assert_eq!(nodes[2].drained_by.as_deref(), Some(SCALED_BY));
+    }
+
+    /// Node 0 has room for what node 2 has, and not for what node 1 has besides.
+    #[test]
+    fn drain_without_room_changes_nothing_and_waits_while_it_is_not_known_whether_there_is_some() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 100, 10);
+        enter(&link, 1, 0, 60);
+        enter(&link, 2, 0, 60);
+        let (events, turns) = (supervisor(&[0, 1, 2]), DrillTurns::default());
+        let drain = |nodes: &[u16]| {
+            let request = ScaleRequest::Drain { nodes: nodes.to_vec() };
+            carry_out(request, &coordinator, &events, &turns, &MEMORY)
+        };
+        let refused = drain(&[1, 2]).unwrap_err();
+        let why = "the cluster cannot shrink so far: the other nodes lack room";
+        assert!(refused.what.starts_with(why) && !refused.is_away, "{refused:?}");
+        assert!(rows(&coordinator).is_empty());
+        drain(&[2]).unwrap();
+        let drained = [(2, SCALED_BY.to_owned(), false)];
+        assert_eq!(rows(&coordinator), drained);
+        // One that has only just joined.
+        let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(3));
+        let (fabric, http) = (String::new(), String::new());
+        let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
+        Members::new(coordinator.clone()).enter(&row).unwrap();
+        let unknown = drain(&[1, 2]).unwrap_err();
+        assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-3 has not told yet what it has", true));
+        assert_eq!(rows(&coordinator), drained);
+        // What was begun goes on, whatever is known.
+        drain(&[2]).unwrap();
     }
 
     #[test]
