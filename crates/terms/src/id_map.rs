@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by ids that this system gives out itself, so that nobody can choose some that fall together: of
-/// sessions, of connections. Each request asks some; the standard hasher, which holds its own against chosen
+/// sessions, of connections. Whoever names one that was not given out may look for it here, but has nothing
+/// put here by it. Each request asks some; the standard hasher, which holds its own against chosen
 /// keys, takes some twenty times as many instructions.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 

@@ -1,5 +1,7 @@
 //! The sessions that are known here, and the messages that wait for what the coordinator says of one.
 
+use std::collections::HashMap;
+
 use cell_fabric::ConnectionId;
 use cell_protocol::{RequestHeader, RequestId};
 use cell_terms::mutant::{Mutant, planted};
@@ -41,7 +43,8 @@ pub(super) struct AskingSession {
 #[derive(Debug, Default)]
 pub(super) struct SessionTable {
     pub(super) known: IdMap<SessionId, SessionUse>,
-    pub(super) asking: IdMap<SessionId, AskingSession>,
+    /// By ids that clients name as they like, also such as would fall together in an [`IdMap`].
+    pub(super) asking: HashMap<SessionId, AskingSession>,
     pub(super) asking_bytes: usize,
     /// The coordinator said that it is not open; while what waited for that is answered.
     pub(super) denied: Option<SessionId>,
@@ -135,6 +138,9 @@ impl SessionTable {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::hash::BuildHasher;
+
     use cell_protocol::Request;
     use cell_terms::PairId;
 
@@ -155,6 +161,23 @@ mod tests {
     fn swept(table: &mut SessionTable, seconds: u64) -> [Vec<u64>; 2] {
         let (idle, kept) = table.sweep(seconds * SECOND, IDLE_NS);
         [idle, kept].map(|sessions| sessions.into_iter().map(|session| session.0).collect())
+    }
+
+    /// The lower halves of what ids are hashed to.
+    fn places(hasher: &impl BuildHasher, ids: &[SessionId]) -> BTreeSet<u64> {
+        ids.iter().map(|id| hasher.hash_one(id) & u64::from(u32::MAX)).collect()
+    }
+
+    /// A client that named such sessions had each of its messages compared with all that waited.
+    #[test]
+    fn sessions_that_a_client_makes_up_to_fall_together_do_not_where_they_are_asked_for() {
+        // It undoes the multiplication by which ids of our own are spread.
+        let inverse = 0xF1DE_83E1_9937_733D_u64;
+        let made_up: Vec<SessionId> =
+            (1..=64_u64).map(|half| SessionId((half << 32 | half).wrapping_mul(inverse))).collect();
+        let table = SessionTable::default();
+        assert_eq!(places(table.known.hasher(), &made_up).len(), 1, "they do where none of them is kept");
+        assert!(places(table.asking.hasher(), &made_up).len() > 1);
     }
 
     /// What is not kept in time another node ends; what is kept for ever nobody ends.
