@@ -61,8 +61,13 @@ impl CopyOrders {
     /// Waits for so long, or until there is an order: nobody serves a pair that was handed over, and its copy
     /// does not sleep on for the sake of its rate.
     pub(crate) fn wait(&self, most: Duration) {
+        self.wait_from(self.lock(), most);
+    }
+
+    /// As [`CopyOrders::wait`]: no order is given before it waits.
+    fn wait_from(&self, orders: MutexGuard<'_, Orders>, most: Duration) {
         let has_none = |orders: &mut Orders| orders.handed.is_none() && !orders.stop;
-        drop(self.given.wait_timeout_while(self.lock(), most, has_none));
+        drop(self.given.wait_timeout_while(orders, most, has_none));
     }
 
     /// Whether the copy is ready. One that has not come to the log's end for a while, whatever keeps it from
@@ -312,8 +317,14 @@ mod tests {
         for give in given {
             let orders = Arc::new(CopyOrders::default());
             let told = Arc::clone(&orders);
-            let waits = std::thread::spawn(move || told.wait(Duration::from_secs(3_600)));
-            give(&orders);
+            let (begins, begun) = std::sync::mpsc::channel();
+            let waits = std::thread::spawn(move || {
+                let held = told.lock();
+                begins.send(()).unwrap();
+                told.wait_from(held, Duration::from_secs(3_600));
+            });
+            begun.recv().unwrap();
+            give(&orders); // the lock is to be had once it sleeps
             waits.join().unwrap();
             orders.wait(Duration::from_secs(3_600)); // it has one that it has not seen
         }
