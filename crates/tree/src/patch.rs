@@ -268,7 +268,10 @@ const _: () = assert!(LEAF_VALUE_BYTES == 16);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compose::{Composer, Frame};
+    use crate::layout::{key_max, low_usize};
     use crate::page::Page;
+    use crate::role::MeganodeRole;
 
     #[test]
     fn store_bytes_anywhere_changes_those_only() {
@@ -285,32 +288,60 @@ mod tests {
         }
     }
 
-    /// Both ways of putting an entry make the same bytes.
-    #[test]
-    fn put_in_place_equals_put_in_a_copy() {
-        let root = crate::empty_root(crate::Geometry::new(1024, 1 << 20, 4096).unwrap());
-        let mut words = root;
-        let mut state = 1u64;
-        let mut patched = 0;
-        for i in 0..2_000 {
+    fn place_of<const B: usize>(words: &[u64], key: &[u8]) -> EntryPlace {
+        let view = View::<[u64], B>::new(words, 0);
+        let (header, probe) = (view.header(), Probe::new(key));
+        let Side::Here(window) = view.side(&header, &probe) else { panic!("it is not this leaf's") };
+        let (at, cell) = view.find(&header, &probe, window);
+        EntryPlace::found(&view, at, cell.is_some())
+    }
+
+    /// Puts entries into a leaf whose keys begin so, in both ways, and compares the bytes; how many were put
+    /// where they are. No two bytes of a key that are near one another are the same.
+    fn put_both_ways<const B: usize>(prefix: &[u8]) -> usize {
+        let (low, high) = ([prefix, &[0_u8][..]].concat(), [prefix, &[0xFF_u8][..]].concat());
+        let high = (!prefix.is_empty()).then_some(&high[..]);
+        let frame = Frame::anew((MeganodeRole::Data, 0), &low, high, Csn::ZERO);
+        let empty: Vec<u64> = Composer::<B>::begin(&frame, 0).unwrap().finish().words().collect();
+        let lens_max = [24, key_max(B) - prefix.len()];
+        let (mut words, mut state, mut patched) = (empty.clone(), 1_u64, 0);
+        for (i, len_max) in (0..2_000_u32).zip(lens_max.into_iter().cycle()) {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let key = vec![state.to_le_bytes()[5] % 7; 1 + usize::from(state.to_le_bytes()[6]) % 60];
+            let len = 1 + low_usize(state >> 48) % len_max;
+            let first = state.to_le_bytes()[5] % 7;
+            let bytes = std::iter::successors(Some(first), |byte| Some(byte.wrapping_add(29)));
+            let key = [prefix, &bytes.take(len).collect::<Vec<u8>>()[..]].concat();
             let entry = LeafEntry { offset: cell_terms::ExtentOffset(i), value_len: i ^ 77, crc: state };
-            let mut page = Page::<1024>::load(&words[..], 0);
+            let mut page = Page::<B>::load(&words[..], 0);
             let Ok(dirty) = page.put(&key, &entry) else {
-                words = crate::empty_root(crate::Geometry::new(1024, 1 << 20, 4096).unwrap());
+                words.clone_from(&empty);
                 continue;
             };
-            page.stamp_changed(Csn(u64::from(i)));
+            let csn = Csn(u64::from(i));
+            page.stamp_changed(csn);
             let mut copied = words.clone();
             crate::page::write_back(&mut copied[..], 0, &mut page, &dirty, false);
-            let csn = Csn(u64::from(i));
-            if put::<[u64], 1024>(&mut words[..], 0, &key, &entry, csn, None) == Ok(Patched::Done) {
+            let place = (i % 3 == 0).then(|| place_of::<B>(&words, &key));
+            if put::<[u64], B>(&mut words[..], 0, &key, &entry, csn, place) == Ok(Patched::Done) {
                 patched += 1;
-                assert_eq!(words, copied);
+                assert_eq!(words, copied, "{key:?} in {B} bytes");
             }
             words = copied;
         }
-        assert!(patched > 1_000, "{patched}");
+        patched
+    }
+
+    /// Both ways of putting an entry make the same bytes.
+    #[test]
+    fn put_in_place_equals_put_in_a_copy() {
+        for prefix in [&b""[..], b"some prefix"] {
+            let patched = [
+                put_both_ways::<512>(prefix),
+                put_both_ways::<1024>(prefix),
+                put_both_ways::<2048>(prefix),
+                put_both_ways::<4096>(prefix),
+            ];
+            assert!(patched.iter().all(|patched| *patched > 1_000), "{patched:?}");
+        }
     }
 }
