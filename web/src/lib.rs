@@ -99,6 +99,7 @@ mod metrics;
 mod missing_pairs;
 mod move_events;
 mod move_metrics;
+mod newest_change;
 mod one_look;
 mod operation_metrics;
 mod peer_names;

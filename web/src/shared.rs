@@ -32,6 +32,7 @@ use crate::host::Hosts;
 use crate::idempotency::Idempotency;
 use crate::known_nodes::KnownNodes;
 use crate::missing_pairs::{MissingPairs, lacking_at};
+use crate::newest_change::NewestChange;
 use crate::peer_secret::PeerClaim;
 use crate::peers::{Gathered, PEER_DEADLINE, Peers};
 use crate::problem::Problem;
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     looks: Arc<Semaphore>,
     pub(crate) coordination: Coordination,
+    newest_change: NewestChange,
     pub(crate) drills: Drills,
     pub(crate) tree_checks: TreeChecks,
     selectors: Mutex<SelectorHistory>,
@@ -119,6 +121,7 @@ impl Shared {
             store: Store::new(sources.fabric),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             coordination: Coordination::new(sources.coordinator.clone()),
+            newest_change: NewestChange::default(),
             drills: Drills::default(),
             tree_checks: TreeChecks::default(),
             idempotency: Mutex::default(),
@@ -292,7 +295,8 @@ impl Shared {
             AsOf::Revision(revision) => Some(revision),
             AsOf::Now => {
                 let ask = |coordinator| newest_change(&coordinator);
-                self.coordination.call(NEWEST_PATIENCE, ask).await.ok()
+                let read = async { self.coordination.call(NEWEST_PATIENCE, ask).await.ok() };
+                self.newest_change.ask(read).await
             }
         };
         let until = now() + SEEN_PATIENCE;
