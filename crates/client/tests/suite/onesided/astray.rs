@@ -2,8 +2,8 @@
 //! connections. Each costs a step, none an answer.
 
 use cell_client::{AttemptError, LinkId, Operation, Output};
-use cell_fabric::CloseReason;
-use cell_protocol::{Bound, RequestKind, Scan};
+use cell_fabric::{CloseReason, ReadFailure};
+use cell_protocol::{Bound, Found, RequestKind, Scan};
 use cell_terms::{ExtentOffset, Root};
 
 use crate::onesided::answers::{filled, key, routed, routed_owner, value};
@@ -290,4 +290,132 @@ fn reads_that_never_come_back_cost_the_connection_not_the_deadline() {
     assert_eq!(harness.asked, [RequestKind::Get], "the server is asked, on another connection");
     harness.core.completion().unwrap();
     assert_eq!(harness.get(&key(4)), Some(value(4)));
+}
+
+/// The fabric is full: what it did not take comes again, and nothing before.
+#[test]
+fn read_that_was_not_taken_comes_again_once_the_fabric_takes_reads() {
+    let mut harness = filled(ReadHarness::new(), 20);
+    assert_eq!(harness.get(&key(1)), Some(value(1)));
+    let tickets = [3, 4].map(|number| harness.submit(&Operation::Get { key: &key(number) }));
+    harness.validate();
+    let now_ns = harness.clock();
+    harness.core.tick(now_ns);
+    assert!(harness.core.command(now_ns).is_none(), "nothing for the server");
+    let (link, read, tag) = harness.core.next_read().expect("a read of a leaf");
+    harness.core.read_not_taken(link, read, tag);
+    assert!(harness.core.next_read().is_none(), "it takes none");
+    harness.core.writable(link);
+    harness.run();
+    for (ticket, number) in tickets.into_iter().zip([3, 4]) {
+        let completion = harness.core.completion_of(ticket).expect("its reads were taken");
+        let Output::Value(Some(item)) = completion.outcome.unwrap() else { panic!("there is an entry") };
+        assert_eq!(item.value, value(number));
+    }
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
+}
+
+/// Once, which costs a step, and then always.
+#[test]
+fn torn_leaf_that_is_to_confirm_a_header_is_read_again_a_bounded_number_of_times() {
+    let mut harness = filled(ReadHarness::new(), 20);
+    let written = harness.owner.put(b"long", &vec![7; 70_000]);
+    for torn_max in [1, 1_000] {
+        harness.submit(&Operation::MultiGet { keys: &[b"long"] });
+        harness.run_to_extent();
+        harness.complete_one(); // the header
+        for _ in 0..torn_max {
+            harness.step();
+            if !harness.asked.is_empty() {
+                break;
+            }
+            let (read, tag) = harness.posted.remove(0);
+            assert!(is_node(&harness, &read), "{read:?}");
+            let mut words = harness.owner.read(&read).unwrap();
+            words[0] |= 1;
+            harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
+        }
+        harness.run();
+        let outcome = harness.core.completion().unwrap().outcome;
+        if torn_max == 1 {
+            let Ok(Output::Values(values)) = outcome else { panic!("{outcome:?}") };
+            let found = values.iter().next().unwrap();
+            assert!(matches!(found, Found::Large { version, .. } if version == written), "{found:?}");
+            assert_eq!((harness.counters().torn, harness.asked.len()), (1, 0));
+        }
+    }
+    assert_eq!(harness.asked, [RequestKind::MultiGet]);
+    assert!(harness.counters().torn < 100, "a bounded number of times");
+}
+
+#[test]
+fn extent_that_is_never_its_leafs_is_left_to_the_server() {
+    let mut harness = filled(ReadHarness::new(), 5);
+    let extents = harness.owner.pairs[0].extent_key();
+    harness.submit(&Operation::Get { key: &key(3) });
+    for _ in 0..1_000 {
+        harness.step();
+        if !harness.asked.is_empty() {
+            break;
+        }
+        let Some((read, tag)) = harness.posted.pop() else { continue };
+        let mut words = harness.owner.read(&read).unwrap();
+        if read.key.0 == extents {
+            words.fill(0);
+        }
+        harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
+    }
+    assert_eq!(harness.asked, [RequestKind::Get]);
+    assert!(harness.counters().crc < 100, "a bounded number of times");
+}
+
+/// One read fails when its operation was given up and the slot is another one's; one while it is waited for.
+#[test]
+fn read_that_fails_ends_its_own_operation_and_no_other() {
+    for failure in [ReadFailure::RangeInvalid, ReadFailure::ConnectionClosed, ReadFailure::KeyUnknown] {
+        let mut harness = filled(ReadHarness::new(), 20);
+        assert_eq!(harness.get(&key(1)), Some(value(1)));
+        let given_up = harness.submit(&Operation::Get { key: &key(3) });
+        harness.step();
+        let (_, late) = harness.posted.remove(0);
+        let now_ns = harness.clock();
+        harness.core.give_up(now_ns, given_up);
+        harness.submit(&Operation::Get { key: &key(4) });
+        harness.step();
+        harness.core.read_done(LinkId::BOOTSTRAP, late, Err(failure));
+        harness.run();
+        let outcome = harness.core.completion().expect("it has reads of its own").outcome;
+        let Ok(Output::Value(Some(item))) = outcome else { panic!("{failure}: {outcome:?}") };
+        assert_eq!((item.value, harness.asked.len()), (value(4), 0), "{failure}");
+
+        harness.submit(&Operation::Get { key: &key(5) });
+        harness.step();
+        let (_, tag) = harness.posted.remove(0);
+        harness.core.read_done(LinkId::BOOTSTRAP, tag, Err(failure));
+        harness.run();
+        assert_eq!(harness.asked, [RequestKind::Get], "{failure}: no read of it is on its way");
+        let counters = harness.counters();
+        let expected = if failure == ReadFailure::KeyUnknown { (2, 0) } else { (0, 2) };
+        assert_eq!((counters.key_unknown, counters.failed), expected);
+    }
+}
+
+#[test]
+fn registration_of_one_pair_that_has_ended_ends_no_read_of_another() {
+    let mut harness = routed();
+    for number in [5, 150] {
+        assert_eq!(harness.get(&key(number)), Some(value(number)));
+    }
+    let other = harness.submit(&Operation::Get { key: &key(5) });
+    harness.submit(&Operation::Get { key: &key(150) });
+    harness.step();
+    let nodes = harness.owner.pairs[1].node_key();
+    let at = harness.posted.iter().position(|(read, _)| read.key.0 == nodes).expect("its leaf is read");
+    let (_, tag) = harness.posted.remove(at);
+    harness.core.read_done(LinkId::BOOTSTRAP, tag, Err(ReadFailure::KeyUnknown));
+    harness.run();
+    assert_eq!(harness.asked, [RequestKind::Get], "the one of the pair");
+    let outcome = harness.core.completion_of(other).expect("it is complete").outcome;
+    let Ok(Output::Value(Some(item))) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(item.value, value(5));
 }

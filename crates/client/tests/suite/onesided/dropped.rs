@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use cell_client::{AttemptError, LinkId, Operation, Output, Ticket};
+use cell_client::{AttemptError, ClientOptions, LinkId, Operation, Output, Ticket};
 use cell_fabric::{CloseReason, ReadFailure};
 use proptest::prelude::*;
 
 use crate::onesided::answers::{filled, key, page, routed, value};
-use crate::onesided::read_harness::{MS, ReadHarness};
+use crate::onesided::owner::Owner;
+use crate::onesided::read_harness::{MS, ReadHarness, options};
 
 /// A scan of which a read was posted and not taken, because the connection is about to be lost; dropped
 /// before the core is stepped again.
@@ -55,6 +56,25 @@ fn slot_of_a_scan_dropped_after_its_end_is_freed_once() {
         assert_eq!(completion.ticket, ticket);
         assert!(matches!(completion.outcome, Ok(Output::Value(Some(item))) if item.value == value(number)));
     }
+}
+
+/// It is counted among those under way no more: a client of which enough are given up would begin none.
+#[test]
+fn operation_that_is_given_up_while_it_reads_makes_room_for_the_next() {
+    let options = ClientOptions { in_flight_max: 1, ..options() };
+    let mut harness = filled(ReadHarness::with(options, Owner::new(false), true), 20);
+    harness.get(&key(1));
+    let given_up = harness.submit(&Operation::Get { key: &key(3) });
+    let next = harness.submit(&Operation::Get { key: &key(4) });
+    harness.step();
+    assert_eq!(harness.posted.len(), 1, "one is under way");
+    assert!(!harness.core.is_validating(), "the other one has to wait for more than the time");
+    let now_ns = harness.clock();
+    harness.core.give_up(now_ns, given_up);
+    harness.run();
+    let completion = harness.core.completion().expect("it is complete");
+    assert_eq!(completion.ticket, next);
+    assert!(matches!(completion.outcome, Ok(Output::Value(Some(item))) if item.value == value(4)));
 }
 
 struct World {

@@ -2,7 +2,7 @@
 //! epoch; nothing that took too long to read; nothing past the lease. Each has a mutant that these tests must
 //! catch.
 
-use cell_client::{Operation, Output};
+use cell_client::{LinkId, Operation, Output};
 use cell_memory::extent::byte_offset;
 use cell_protocol::{Bound, Found, RequestKind, Scan};
 use cell_terms::{Csn, Epoch};
@@ -278,4 +278,70 @@ fn lease_of_a_worker_that_promises_nothing_is_left_to_the_server() {
     harness.submit(&Operation::Get { key: &key(3) });
     harness.wait(50 * MS);
     assert_eq!(harness.asked, [RequestKind::Get]);
+}
+
+/// Looked at in time, it is: it waits for the owner's word alone, which says that the lease held all along.
+#[test]
+fn what_was_read_in_time_may_wait_for_the_lease_longer_than_a_read_may_take() {
+    let mut harness = filled(ReadHarness::new(), 20);
+    assert_eq!(harness.get(&key(3)), Some(value(3)));
+    harness.pass(20_000 * MS);
+    harness.answers = false;
+    harness.submit(&Operation::Get { key: &key(3) });
+    harness.run();
+    let (question, before) = (harness.last_request(), harness.counters());
+    harness.pass((OPERATION_MS_MAX + 1) * MS);
+    harness.reply_alive(question);
+    harness.validate();
+    let completion = harness.core.completion().expect("the lease has held");
+    assert_eq!(value_of(completion.outcome.unwrap()), Some(value(3)));
+    let after = harness.counters();
+    assert_eq!((after.reads, after.clock), (before.reads, before.clock), "it was not read again");
+}
+
+/// A header was read in a place that had been used again. Another key's extent was not its leaf's either, and
+/// what was looked for again is that key alone.
+#[test]
+fn header_is_confirmed_though_another_key_was_looked_for_again() {
+    let (mut harness, long) = (filled(ReadHarness::new(), 20), vec![7; 70_000]);
+    harness.owner.put(b"long", &long);
+    let extents = harness.owner.pairs[0].extent_key();
+    let place = |harness: &ReadHarness, key: &[u8]| byte_offset(harness.owner.entry(key).unwrap().offset);
+    let (of_long, of_other) = (place(&harness, b"long"), place(&harness, &key(3)));
+    harness.submit(&Operation::MultiGet { keys: &[b"long", &key(3)] });
+    harness.run_to(|_, read| read.key.0 == extents && read.offset == of_long);
+    let moved = harness.owner.move_and_reuse(b"long", &long, b"another", &vec![8; 70_000]);
+    harness.complete_one();
+    harness.run_to(|_, read| read.key.0 == extents && read.offset == of_other);
+    let (read, tag) = harness.posted.remove(0);
+    let mut words = harness.owner.read(&read).unwrap();
+    words.fill(0);
+    harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
+    harness.run();
+    let Output::Values(values) = harness.core.completion().unwrap().outcome.unwrap() else { panic!() };
+    let found: Vec<Found<'_>> = values.iter().collect();
+    assert!(matches!(found[0], Found::Large { version, .. } if version == moved), "{:?}", found[0]);
+    assert!(matches!(found[1], Found::Value { value: found, .. } if found == value(3)));
+    assert_eq!(harness.counters().crc, 2);
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
+}
+
+/// A thread sleeps until the time that it is told, unless the time is all that an answer lacks.
+#[test]
+fn what_waits_for_the_time_alone_is_due_at_once_and_what_is_not_durable_later() {
+    let mut harness = filled(ReadHarness::new(), 20);
+    assert_eq!(harness.get(&key(3)), Some(value(3)));
+    harness.submit(&Operation::Get { key: &key(3) });
+    harness.run_to_extent();
+    assert!(!harness.core.is_validating(), "a read is on its way");
+    harness.complete_one();
+    assert!(harness.core.is_validating(), "all of it is read");
+    harness.validate();
+    harness.core.completion().expect("looked at by a time after its reads").outcome.unwrap();
+    harness.owner.put_unseen(&key(4), b"newer");
+    harness.submit(&Operation::Get { key: &key(4) });
+    harness.run();
+    let due_ns = harness.core.due_ns().expect("it is looked at again");
+    assert!(due_ns > harness.now_ns, "not at once: {due_ns} at {}", harness.now_ns);
+    assert!(due_ns < harness.now_ns + MS, "soon: {due_ns} at {}", harness.now_ns);
 }
