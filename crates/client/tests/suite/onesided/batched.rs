@@ -3,11 +3,12 @@
 
 use cell_client::{AttemptError, ClientCommand, ClientError, Completion, LinkId, Operation, Output, Ticket};
 use cell_fabric::CloseReason;
-use cell_protocol::{Refusal, Reply};
+use cell_protocol::{Refusal, Reply, RequestKind};
+use cell_terms::Epoch;
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::in_place::mapped;
-use crate::onesided::owner::Owner;
+use crate::onesided::owner::{EPOCH, Owner};
 use crate::onesided::read_harness::{MS, OPERATION_MS_MAX, ReadHarness, options};
 
 fn submit(harness: &mut ReadHarness, numbers: std::ops::Range<u32>) -> Vec<Ticket> {
@@ -102,6 +103,28 @@ fn what_was_found_before_the_connection_was_lost_is_not_returned() {
     harness.pass(1_000 * MS);
     let found: Vec<_> = (0..3).map(|_| value_of(harness.wait(1_000 * MS).unwrap())).collect();
     assert_eq!(found, [Some(value(0)), Some(b"newer".to_vec()), Some(value(2))]);
+}
+
+/// A reply says that the pair is of another epoch, between the look and the answer: the worker is trusted as
+/// before, for its other pair.
+#[test]
+fn what_was_found_under_registrations_that_have_ended_is_not_returned() {
+    for (epoch, returned) in [(EPOCH, 3), (Epoch(2), 0)] {
+        let mut harness = mapped(options(), Owner::new(false));
+        harness.answers = false;
+        harness.pass(6_000 * MS); // the lease holds, and is asked for
+        harness.run();
+        assert_eq!(harness.kinds.last(), Some(&RequestKind::KeepAlive));
+        let question = harness.last_request();
+        submit(&mut harness, 0..3);
+        harness.validate();
+        harness.reply_epoch = epoch;
+        harness.reply_alive(question);
+        harness.validate();
+        let found = complete(&mut harness);
+        let answered = found.iter().filter(|(_, one)| one.outcome.is_ok()).count();
+        assert_eq!(answered, returned, "{epoch:?}: {found:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use cell_client::{AttemptError, ClientOptions, Item, LinkId, Operation, Output};
 use cell_fabric::{CloseReason, ReadFailure};
-use cell_protocol::{Bound, Scan};
+use cell_protocol::{Bound, Found, Scan};
 use proptest::prelude::*;
 
 use crate::onesided::answers::{filled, key, model, routed_owner, scan_all, value};
@@ -304,6 +304,34 @@ fn scan_over_mapped_memory_and_other_has_every_entry_once() {
         assert_eq!(after.in_place, before.in_place);
     }
     assert!(harness.asked.is_empty(), "the server was asked {:?}", harness.asked);
+}
+
+/// An answer to many keys has no room for it, in place no more than by reads.
+#[test]
+fn multi_get_in_place_leaves_long_values_to_gets_of_their_own() {
+    let mut harness = mapped(options(), Owner::new(false));
+    for (len, is_long) in [(60_000, false), (60_001, true)] {
+        harness.owner.put(b"long", &vec![7; len]);
+        let before = harness.counters().in_place;
+        let Output::Values(values) = harness.call(&Operation::MultiGet { keys: &[&key(1), b"long"] }) else {
+            panic!()
+        };
+        let found: Vec<Found<'_>> = values.iter().collect();
+        assert_eq!(matches!(found[1], Found::Large { .. }), is_long, "{len} bytes");
+        assert_eq!(harness.counters().in_place - before, u64::from(!is_long), "{len} bytes");
+    }
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
+}
+
+/// Their leaf is younger than what is durable: their extents say that they are not.
+#[test]
+fn cold_neighbours_of_a_hot_entry_do_not_wait_in_mapped_memory() {
+    let mut harness = mapped(options(), Owner::new(false));
+    harness.owner.put_unseen(&key(3), b"newer");
+    assert_eq!(harness.call(&Operation::Search { key: &key(4) }), Output::Exists(true), "the same leaf");
+    assert_eq!(harness.get(&key(4)), Some(value(4)));
+    assert_eq!(harness.get(b"key-00004a"), None, "nothing was removed");
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
 }
 
 /// Registrations that have ended are no memory to look at.

@@ -208,6 +208,35 @@ fn page_of_two_nodes_takes_no_longer_than_each_of_them_permits() {
     }
 }
 
+/// The first node's part is taken in place, the second's by reads, which come in for longer than the first
+/// permits and less than the second does.
+#[test]
+fn page_of_mapped_memory_and_other_takes_no_longer_than_the_mapped_part_permits() {
+    let mut owner = routed_owner();
+    owner.map_pair(0);
+    for number in 0..300 {
+        owner.put(&key(number), &value(number));
+    }
+    let mut harness = TwoNodeHarness::reading(options(), owner, [0, 1], [false; 2], [50, 200]);
+    for number in [3, 250] {
+        assert_eq!(harness.get(&key(number)), Some(value(number)), "by reads: what may be is mapped then");
+    }
+    let (from, to) = (key(20), key(180));
+    let scan = Scan { start: Bound::Included(&from), end: Bound::Excluded(&to), ..Scan::default() };
+    harness.reads_held = true;
+    harness.core.submit(harness.now_ns, &Operation::Scan(scan)).unwrap();
+    harness.run();
+    assert!(!harness.posted.is_empty());
+    assert!(harness.posted.iter().all(|(_, read, _)| read.key.0 / 100 == 2), "of the second pair alone");
+    harness.owner.put(&key(30), b"newer");
+    harness.now_ns += 100 * MS;
+    harness.reads_held = false;
+    let Output::Page(page) = harness.wait(100).unwrap().outcome.unwrap() else { panic!("no page") };
+    let entry = page.iter().find(|entry| entry.key == key(30)).unwrap();
+    assert!(matches!(entry.value, EntryValue::Inline(b"newer")), "{entry:?}");
+    assert!(harness.is_spared(), "{:?}", harness.asked);
+}
+
 /// The root leads all keys to the first of three meganodes.
 #[test]
 fn page_goes_right_where_the_way_knows_one_meganode_alone() {
