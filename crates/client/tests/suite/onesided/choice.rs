@@ -1,11 +1,11 @@
 //! Who searches, where that is decided for each read: what leads to reads, what to the server.
 
-use cell_client::{ClientOptions, Operation, Policy, Search, SelectorSettings};
-use cell_protocol::RequestKind;
+use cell_client::{ClientOptions, LinkId, Operation, Policy, Search, SelectorSettings};
+use cell_protocol::{ClientReportReply, Reply, RequestKind, SettingValues};
 
 use crate::onesided::answers::{filled, key, routed_owner, value};
 use crate::onesided::owner::Owner;
-use crate::onesided::read_harness::ReadHarness;
+use crate::onesided::read_harness::{MS, ReadHarness};
 
 fn options(fixed_share: f64) -> ClientOptions {
     let selector = SelectorSettings { policy: Policy::Fixed, fixed_share, ..SelectorSettings::default() };
@@ -97,4 +97,38 @@ fn meganodes_behind_a_cached_router_are_distinguished() {
     harness.submit(&Operation::Get { key: &key(150) });
     harness.run();
     assert_eq!(harness.asked, [RequestKind::Get], "the server first, for want of samples");
+}
+
+/// The client reports, and is answered with values of the cluster.
+fn tune(harness: &mut ReadHarness, settings_revision: u64, values: &[(&str, &str)]) {
+    harness.answers = false;
+    harness.pass(1_000 * MS);
+    harness.step();
+    assert_eq!(harness.kinds.last(), Some(&RequestKind::Report));
+    let (id, mut bytes) = (harness.last_request(), Vec::new());
+    let values = SettingValues::List(values);
+    let reply = Reply::Reported(ClientReportReply { settings_revision, values });
+    reply.encode(&harness.header(id), &mut bytes).unwrap();
+    harness.core.message(LinkId::BOOTSTRAP, harness.now_ns, &bytes);
+    harness.answers = true;
+    harness.run();
+}
+
+#[test]
+fn cluster_says_who_searches_from_then_on() {
+    let options = ClientOptions { report_ms: 1_000, ..options(0.0) };
+    let mut harness = filled(ReadHarness::with(options, Owner::new(false), true), 20);
+    let asked = |harness: &mut ReadHarness| {
+        harness.submit(&Operation::Get { key: &key(1) });
+        harness.run();
+        harness.core.completion().expect("it is complete");
+        std::mem::take(&mut harness.asked)
+    };
+    assert!(asked(&mut harness).is_empty());
+    tune(&mut harness, 1, &[("client_selector_fixed_share", "1")]);
+    assert_eq!(asked(&mut harness), [RequestKind::Get], "by the share of the server");
+    tune(&mut harness, 2, &[]);
+    assert!(asked(&mut harness).is_empty(), "as it began");
+    tune(&mut harness, 3, &[("client_search", "server")]);
+    assert_eq!(asked(&mut harness), [RequestKind::Get]);
 }
