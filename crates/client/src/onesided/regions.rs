@@ -424,6 +424,41 @@ mod tests {
         later_owner_counts();
     }
 
+    /// By whoever has the pair: what it says again counts, and what an earlier owner says does not.
+    #[test]
+    fn add_takes_in_for_how_long_an_operation_may_read_a_pair() {
+        let (owner, earlier) = (LinkId(1), LinkId(2));
+        let mut known = Regions::default();
+        take(&mut known, owner, &[row(1, 6, 1)]);
+        let mut says = |link, epoch, permitted_ns| {
+            let mut said = reported(link, &[row(1, epoch, 1)]);
+            said.rows[0].operation_ns_max = permitted_ns;
+            known.add(said);
+            known.first_pair().unwrap().operation_ns_max
+        };
+        assert_eq!(says(owner, 6, 50_000_000), 50_000_000);
+        assert_eq!(says(earlier, 5, 300_000_000), 50_000_000);
+    }
+
+    #[test]
+    fn on_watermark_of_another_epoch_registrations_are_of_the_past_unless_an_earlier_owner_says_it() {
+        let (owner, other, pair) = (LinkId(1), LinkId(2), PairId(1));
+        let mut known = Regions::default();
+        take(&mut known, owner, &[row(1, 6, 1)]);
+        let at = known.first().unwrap();
+        let mut says = |link, epoch, csn| {
+            let outdated = known.on_watermark(link, pair, Watermark { epoch: Epoch(epoch), csn: Csn(csn) });
+            (outdated, known.pair(at).visible)
+        };
+        assert_eq!(says(owner, 6, 5), (None, Csn(5)));
+        assert_eq!(says(other, 5, 9), (None, Csn(5)), "an earlier owner's words");
+        assert_eq!(says(other, 6, 7), (None, Csn(7)), "by another connection to the owner");
+        assert_eq!(says(owner, 6, 6), (None, Csn(7)), "late");
+        assert_eq!(says(other, 7, 9), (Some(at), Csn(7)));
+        assert_eq!(says(owner, 7, 9), (Some(at), Csn(7)));
+        assert_eq!(says(owner, 5, 9), (Some(at), Csn(7)));
+    }
+
     #[test]
     #[cfg(debug_assertions)]
     fn mutant_older_claim_taken_is_caught() {
