@@ -440,6 +440,23 @@ mod tests {
         assert_eq!(says(earlier, 5, 300_000_000), 50_000_000);
     }
 
+    /// The lowest pair of all keeps it.
+    #[test]
+    fn add_of_a_pair_before_all_others_forgets_the_root_and_of_the_same_ones_does_not() {
+        let rows = [row(5, 1, 50), row(7, 1, 70)];
+        let mut known = Regions::default();
+        take(&mut known, LinkId(1), &rows);
+        let root = Root::leaf(Pointer::new(PairId(5).node_region(), 4096));
+        let mut words = [0; HEADER_READ_BYTES as usize / 8];
+        words[header_word::FIRST] = root.to_word();
+        let first = known.first().unwrap();
+        known.on_region_header(first, &words);
+        take(&mut known, LinkId(1), &rows);
+        assert_eq!(known.root(), Some(root));
+        take(&mut known, LinkId(2), &[row(1, 1, 10)]);
+        assert_eq!(known.root(), None);
+    }
+
     #[test]
     fn on_watermark_of_another_epoch_registrations_are_of_the_past_unless_an_earlier_owner_says_it() {
         let (owner, other, pair) = (LinkId(1), LinkId(2), PairId(1));
