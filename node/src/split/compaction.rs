@@ -127,3 +127,24 @@ impl Compactions {
         again
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::SlotIndex;
+
+    use super::*;
+
+    /// The next step would look for a pair that is not there.
+    #[test]
+    fn compaction_ends_with_its_pair_and_with_no_other() {
+        let there = MeganodeAt { pair: PairAt(1), slot: SlotIndex(2) };
+        let beside = MeganodeAt { pair: PairAt(1), slot: SlotIndex(3) };
+        let pass = Pass { there, walk: CompactionWalk::default(), nodes_before: 8, freed: 0 };
+        let mut compactions = Compactions { pass: Some(pass) };
+        assert!(compactions.is_at(there) && !compactions.is_at(beside));
+        compactions.forget_pair(PairAt(2));
+        assert!(compactions.is_at(there));
+        compactions.forget_pair(PairAt(1));
+        assert!(!compactions.is_at(there));
+    }
+}

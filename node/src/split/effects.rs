@@ -117,3 +117,16 @@ pub(super) enum Stepped {
     /// It is over.
     Over,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Unreported, the pair would be served on.
+    #[test]
+    fn what_only_a_recovery_puts_right_is_reported() {
+        let mut effects = Effects::default();
+        effects.broken(PairError::EntryChanged);
+        assert!(matches!(effects.outcome.broken, Some(PairError::EntryChanged)));
+    }
+}

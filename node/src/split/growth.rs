@@ -477,4 +477,55 @@ mod tests {
         growth.pair_added(true, 0);
         assert!(growth.ask(true, &mut effects) && effects.outcome.add_pair);
     }
+
+    #[test]
+    fn splits_that_fail_one_after_the_other_rest_longer_until_one_is_finished() {
+        let mut growth = Growth::default();
+        let rests_shortly = |growth: &Growth| !growth.may_split(RETRY_NS - 1) && growth.may_split(RETRY_NS);
+        for _ in 1..ABORTED_MAX {
+            growth.look_back(0, true, false, 0);
+            assert!(rests_shortly(&growth) && growth.splits_soon(0), "a write waits for it");
+        }
+        growth.look_back(0, true, true, 0);
+        assert!(rests_shortly(&growth), "while growth is held it is no sign");
+        growth.look_back(0, true, false, 0);
+        assert!(!growth.may_split(GROWTH_RETRY_NS - 1) && growth.may_split(GROWTH_RETRY_NS));
+        let soon_ns = GROWTH_RETRY_NS - RETRY_NS;
+        assert!(!growth.splits_soon(soon_ns - 1) && growth.splits_soon(soon_ns));
+        growth.look_back(1, true, false, 0);
+        assert!(rests_shortly(&growth), "one was finished in between");
+    }
+
+    /// It is looked again: what a pair lacks may have come.
+    #[test]
+    fn pairs_that_are_short_are_looked_at_again_after_a_rest() {
+        let mut growth = Growth::default();
+        assert!(growth.may_look(0));
+        growth.found_nothing(5);
+        assert!(!growth.may_look(4 + RETRY_NS) && growth.may_look(5 + RETRY_NS));
+    }
+
+    /// Less than that fits by what is computed here, and comes to nothing in the adoption; more is refused
+    /// where there is room.
+    #[test]
+    fn share_takes_elsewhere_what_its_entries_and_tree_nodes_take_there() {
+        let leaving = |capacity: u64| Leaving {
+            there: MeganodeAt::default(),
+            cause: Cause::Nodes,
+            entries: 1_000,
+            extent_bytes: 8_000_000,
+            node_bytes: 400_000,
+            capacity,
+            source_left: 0,
+        };
+        // 500 entries with 16 bytes more each, an eighth of that, and slabs that are not full; half of the
+        // tree nodes, a quarter of that, and some levels.
+        let half = leaving(1 << 30).share(4_000_000);
+        assert_eq!(half.extent_bytes, 4_000_000);
+        assert_eq!(half.extents_needed, 4_008_000 / 8 * 9 + 262_144);
+        assert_eq!(half.nodes_needed, 200_000 + 50_000 + 8_192);
+        assert_eq!(leaving(1 << 30).one().extents_needed, 8_016 / 8 * 9 + 262_144);
+        let empty_pair_has = (4 << 20) / 8 * 7;
+        assert_eq!(leaving(4 << 20).share(4_000_000).extents_needed, empty_pair_has, "not more");
+    }
 }

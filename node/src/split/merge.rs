@@ -145,107 +145,39 @@ impl Merges {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{PairGeometry, Sim};
-    use cell_pair::{Pair, PairOptions};
-    use cell_recovery::{WriteCompletion, WriteOutcome};
-    use cell_terms::{Durability, OperationNumber, SessionId, SlotIndex};
-    use cell_test_kit::Process;
-    use cell_wal::sim::SimDisk;
+    use cell_pair::Pair;
+    use cell_recovery::WriteOutcome;
 
     use super::*;
-    use crate::pairs::ranges_of;
     use crate::split::Splits;
+    use crate::split::tests::{LEFT, RIGHT, SIZES, Story, completion};
 
-    const MS: u64 = 1_000_000;
-    const LEFT: SlotIndex = SlotIndex(0);
-    const RIGHT: SlotIndex = SlotIndex(1);
     const ENTRIES: u64 = 100;
-    /// Nothing is merged by itself.
-    const REST_NS: u64 = u64::MAX / 2;
-    const SIZES: PairGeometry = PairGeometry {
-        node_region_bytes: 4096 + 4 * (64 << 10),
-        extent_region_bytes: 4 << 20,
-        slot_bytes: 64 << 10,
-        node_bytes: 512,
-    };
-    const OPTIONS: PairOptions = PairOptions {
-        durability: Durability::None,
-        reuse_grace_ns: 5 * MS,
-        grant_chunk_bytes: 2 << 20,
-        split_fill_percent: 90,
-        compaction_permille: 400,
-    };
 
     fn key(number: u64) -> Vec<u8> {
         format!("key {number:05}").into_bytes()
     }
 
-    fn completion(number: u64, outcome: WriteOutcome) -> WriteCompletion {
-        let number = OperationNumber(number);
-        WriteCompletion { session: SessionId(1), number, floor: number, outcome }
-    }
-
-    /// One pair of a worker.
-    struct Story {
-        pairs: Pairs,
-        splits: Splits,
-        at: PairAt,
-        now_ns: u64,
-    }
-
-    impl Story {
-        fn begin() -> Story {
-            let process = Process::start(&SimDisk::new(5), &Sim::new(3));
-            let restore = process.restore(process.create(SIZES)).unwrap();
-            let (recovered, _) = process.publish(restore, OPTIONS.durability).unwrap();
-            let (mut pairs, pair) = (Pairs::default(), Pair::new(recovered, &OPTIONS));
-            let ranges = ranges_of(&pair, pairs.next_at()).unwrap();
-            let at = pairs.add(pair, 0, ranges);
-            Story { pairs, splits: Splits::new(REST_NS), at, now_ns: 0 }
+    /// Two meganodes side by side that had entries and have none any more.
+    fn two_that_were_emptied() -> Story {
+        let mut story = Story::begin(SIZES);
+        (1..=ENTRIES).for_each(|number| story.put(number, &key(number)));
+        story.divide();
+        for number in 1..=ENTRIES {
+            let there = story.pairs.find(&key(number)).unwrap();
+            let deleted = completion(ENTRIES + number, WriteOutcome::Deleted);
+            story.pairs.pair_mut(there.pair).delete(there.slot, &key(number), &deleted).unwrap();
         }
-
-        fn until(&mut self, what: &str, holds: impl Fn(&Story) -> bool) {
-            for _ in 0..10_000 {
-                if holds(self) {
-                    return;
-                }
-                self.now_ns += MS;
-                self.pairs.pair_mut(self.at).reuse(self.now_ns);
-                self.splits.tick(&mut self.pairs, self.now_ns);
-                self.splits.step(&mut self.pairs, self.now_ns);
-            }
-            panic!("it never came to {what}");
-        }
-
-        /// Two meganodes side by side that had entries and have none any more.
-        fn with_two_that_were_emptied() -> Story {
-            let mut story = Story::begin();
-            for number in 1..=ENTRIES {
-                let written =
-                    |version, replaced| completion(number, WriteOutcome::Written { version, replaced });
-                story.pairs.pair_mut(story.at).put(LEFT, &key(number), b"v", written).unwrap();
-            }
-            let [left, right] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
-            let low = story.pairs.pair(story.at).split_key(LEFT, 50).unwrap();
-            story.splits.sources.begin(&mut story.pairs, left, &low, right, 0).unwrap();
-            let is_over = |story: &Story| story.splits.sources.is_empty() && story.splits.targets.is_empty();
-            story.until("the split's end", is_over);
-            for number in 1..=ENTRIES {
-                let there = story.pairs.find(&key(number)).unwrap();
-                let deleted = completion(ENTRIES + number, WriteOutcome::Deleted);
-                story.pairs.pair_mut(there.pair).delete(there.slot, &key(number), &deleted).unwrap();
-            }
-            let is_bare = |pair: &Pair| [LEFT, RIGHT].iter().all(|slot| pair.mergeable_by(*slot).is_some());
-            story.until("one tree node each", |story| is_bare(story.pairs.pair(story.at)));
-            story
-        }
+        let is_bare = |pair: &Pair| [LEFT, RIGHT].iter().all(|slot| pair.mergeable_by(*slot).is_some());
+        story.until("one tree node each", |story| is_bare(story.pairs.pair(story.at)));
+        story
     }
 
     /// Others' merges have not helped for long, and the next one is of the meganode itself: what was refused
     /// could as well have been written, into a meganode that is gone.
     #[test]
     fn put_that_begins_a_merge_of_its_own_meganode_waits() {
-        let Story { mut pairs, mut splits, at, now_ns } = Story::with_two_that_were_emptied();
+        let Story { mut pairs, mut splits, at, now_ns } = two_that_were_emptied();
         let there = MeganodeAt { pair: at, slot: RIGHT };
         let low = pairs.directory.of(there).unwrap().low.clone();
         let Splits { merges, spread, sources, .. } = &mut splits;
@@ -254,5 +186,50 @@ mod tests {
         assert!(merges.slot_comes(&mut pairs, spread, sources, (there, in_vain_ns)));
         assert_eq!(sources.merging(), 1);
         assert!(splits.holds_back(&pairs, there, &low), "it takes no writes from here on");
+    }
+
+    /// Merges of others may go on and on.
+    #[test]
+    fn put_waits_for_merges_of_others_for_half_a_minute() {
+        let Story { mut pairs, mut splits, at, now_ns } = two_that_were_emptied();
+        let there = MeganodeAt { pair: at, slot: LEFT };
+        let Splits { merges, spread, sources, .. } = &mut splits;
+        let mut comes = |at_ns: u64| merges.slot_comes(&mut pairs, spread, sources, (there, at_ns));
+        assert!(comes(now_ns), "a merge begins");
+        assert!(comes(now_ns + 1), "it goes on");
+        assert!(comes(now_ns + WAIT_NS));
+        assert!(!comes(now_ns + 1 + WAIT_NS));
+    }
+
+    #[test]
+    fn put_that_has_waited_in_vain_for_merges_does_not_wait_again_at_once() {
+        let [waits, found_room] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: PairAt(0), slot });
+        let full = BTreeSet::from([waits]);
+        let left_at = |now_ns: u64| {
+            let waits_since = [(waits, 0), (found_room, 0)].into();
+            let mut merges = Merges { waits_since, ..Merges::default() };
+            merges.forget_waits(&full, now_ns);
+            merges.waits_since.into_keys().collect::<Vec<MeganodeAt>>()
+        };
+        assert_eq!(left_at(WAIT_NS - 1), [waits], "who has found room waits anew");
+        for in_vain_ns in [WAIT_NS, 2 * WAIT_NS - 1] {
+            assert_eq!(left_at(in_vain_ns), [waits, found_room]);
+        }
+        assert!(left_at(2 * WAIT_NS).is_empty(), "who asks then waits anew");
+    }
+
+    #[test]
+    fn pair_that_leaves_has_nothing_to_be_merged() {
+        let [stays, leaves] = [0, 1].map(|pair| MeganodeAt { pair: PairAt(pair), slot: LEFT });
+        let mut merges = Merges {
+            empty_since: [(stays, (Csn(1), 0)), (leaves, (Csn(1), 0))].into(),
+            due: [(stays, Csn(1)), (leaves, Csn(1))].into(),
+            waits_since: [(stays, 0), (leaves, 0)].into(),
+            ..Merges::default()
+        };
+        merges.forget_pair(leaves.pair);
+        assert!(merges.empty_since.keys().eq([&stays]));
+        assert!(merges.due.iter().eq([&(stays, Csn(1))]));
+        assert!(merges.waits_since.keys().eq([&stays]));
     }
 }

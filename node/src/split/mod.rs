@@ -297,3 +297,6 @@ impl Splits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,3 +237,32 @@ impl SplitNotices {
 pub(super) fn notice_key_of(name: SplitName, kind: NoticeKind) -> String {
     notice_key(&name.to_word(), kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::Pointer;
+
+    use super::*;
+
+    /// The source forgets the split then, and the meganode may be merged away: a notice that is there still,
+    /// or comes later, would bring its entry back.
+    #[test]
+    fn entry_for_a_router_elsewhere_is_done_once_its_notice_has_been_there_and_is_gone() {
+        let name = SplitName::default();
+        let asked = (notice_key_of(name, NoticeKind::Parent), NoticeRow::parent(b"low", Pointer::NULL, None));
+        let routed = |revision: u64, is_there: bool| {
+            let mut parents = Parents::default();
+            parents.push(name, b"low".as_slice().into(), Pointer::NULL, None);
+            parents.queue_mut().for_each(|entry| entry.asked = Some(5));
+            let notices = is_there.then(|| asked.clone()).into_iter().collect();
+            let (seen, mut effects) = (NoticesView { revision, notices }, Effects::default());
+            let mut all = SplitNotices::default();
+            all.notify_parents(&Pairs::default(), &mut parents, &seen, 0, &mut effects);
+            (effects.messages.len(), parents.is_busy())
+        };
+        for (revision, is_there) in [(4, false), (4, true), (5, true), (6, true)] {
+            assert_eq!(routed(revision, is_there), (0, true), "{revision}");
+        }
+        assert_eq!(routed(5, false), (1, false));
+    }
+}

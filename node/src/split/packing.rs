@@ -76,3 +76,21 @@ impl Packings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would be begun in a pair that is not there.
+    #[test]
+    fn packing_that_is_wanted_is_forgotten_with_its_pair_and_with_no_other() {
+        let mut packings = Packings::default();
+        packings.want(PairAt(1));
+        packings.want(PairAt(2));
+        assert_eq!(packings.wanted, Some(PairAt(1)), "who waits longer");
+        packings.forget_pair(PairAt(2));
+        assert_eq!(packings.wanted, Some(PairAt(1)));
+        packings.forget_pair(PairAt(1));
+        assert_eq!(packings.wanted, None);
+    }
+}

@@ -203,3 +203,24 @@ fn begin(pair: &mut Pair, entry: &ParentEntry) -> Result<Option<RoutingStep>, Wr
     let slot = pair.free_slots().next();
     Ok(slot.filter(|slot| pair.begin_router(*slot)).map(RoutingStep::Started))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn router_that_is_begun_keeps_its_pair_before_it_has_the_entry() {
+        let begun = Parents { step: RoutingStep::Setting(Csn(1)), ..Parents::default() };
+        assert!(begun.is_busy() && !Parents::default().is_busy());
+    }
+
+    #[test]
+    fn lost_router_is_to_be_freed_as_long_as_its_pair_is_here() {
+        let mut parents = Parents::default();
+        parents.free_router(PairAt(1), SlotIndex(2));
+        parents.forget_pair(PairAt(2));
+        assert_eq!(parents.lost_routers, [(PairAt(1), SlotIndex(2))]);
+        parents.forget_pair(PairAt(1));
+        assert!(parents.lost_routers.is_empty());
+    }
+}

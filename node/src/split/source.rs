@@ -480,3 +480,92 @@ impl Sources {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::SlotIndex;
+
+    use super::*;
+    use crate::split::tests::{LEFT, RIGHT, SIZES, Story};
+
+    const HERE: MeganodeAt = MeganodeAt { pair: PairAt(1), slot: SlotIndex(2) };
+    const BESIDE: MeganodeAt = MeganodeAt { pair: PairAt(1), slot: SlotIndex(3) };
+    const TARGET: PairId = PairId(7);
+
+    /// One split, or merge, that got so far at zero, and no further.
+    fn only(progress: TargetProgress, merges: bool) -> Sources {
+        let mut sources = Sources::default();
+        sources.push(SplitName::default(), HERE, TARGET, progress, 0, merges);
+        sources.list[0].moved_at_ns = Some(0);
+        sources
+    }
+
+    /// A put waits for the room that its meganode's split makes, or for that split's end, but not for one
+    /// that is stuck.
+    #[test]
+    fn split_holds_others_up_until_it_is_truncated_and_nobody_once_it_is_stuck() {
+        use TargetProgress::{NotifiedOpen, Opened, Routed};
+        for progress in TargetProgress::ALL {
+            let sources = only(progress, false);
+            let truncates = ![NotifiedOpen, Opened, Routed].contains(&progress);
+            assert_eq!(sources.are_truncating(), truncates, "{progress:?}");
+            assert_eq!(sources.truncates_soon(HERE, STUCK_NS - 1), truncates, "{progress:?}");
+            assert!(!sources.are_stuck(STUCK_NS - 1) && !sources.is_stuck_at(HERE, STUCK_NS - 1));
+            assert_eq!(sources.are_stuck(STUCK_NS), truncates, "{progress:?}");
+            assert!(sources.is_stuck_at(HERE, STUCK_NS) && !sources.truncates_soon(HERE, STUCK_NS));
+            assert!(!sources.truncates_soon(BESIDE, 0) && !sources.is_stuck_at(BESIDE, STUCK_NS));
+        }
+    }
+
+    /// A put waits for the slot that a merge frees; a split frees none.
+    #[test]
+    fn merge_frees_a_slot_unless_it_is_stuck() {
+        let (merge, split) = (only(TargetProgress::Asked, true), only(TargetProgress::Asked, false));
+        assert!(merge.are_merging(STUCK_NS - 1) && !merge.are_merging(STUCK_NS));
+        assert!(!split.are_merging(0));
+        assert_eq!([merge.merging(), split.merging(), split.len(), Sources::default().len()], [1, 0, 1, 0]);
+    }
+
+    /// Such a pair does not leave.
+    #[test]
+    fn split_is_at_both_of_its_pairs_and_at_no_other() {
+        let sources = only(TargetProgress::Asked, false);
+        assert!(sources.are_at(HERE.pair, PairId(1)) && sources.are_at(PairAt(2), TARGET));
+        assert!(!sources.are_at(PairAt(2), PairId(1)));
+    }
+
+    /// A second `Readable` would have a meganode truncated before its target is readable.
+    #[test]
+    fn word_of_a_target_that_comes_out_of_turn_changes_nothing() {
+        let name = SplitName::default();
+        let mut sources = only(TargetProgress::Asked, false);
+        sources.on_readable(name);
+        sources.on_routed(name);
+        sources.on_refused(SplitName { csn: Csn(9), ..name }, "it is another one's");
+        assert_eq!(sources.list[0].progress, TargetProgress::Asked);
+        sources.on_refused(name, "it has no room");
+        assert_eq!(sources.list[0].progress, TargetProgress::Refused);
+        sources.on_adopted(name, Vec::new());
+        assert_eq!(sources.list[0].progress, TargetProgress::Refused, "it is aborted");
+    }
+
+    /// Room that never comes is not waited for: the put would wait for ever.
+    #[test]
+    fn put_waits_for_a_split_in_its_pair_until_that_is_stuck() {
+        for (progress, slots) in [(TargetProgress::Opened, 1), (TargetProgress::Asked, 2)] {
+            let mut story = Story::begin(SIZES);
+            (0..100_u64).for_each(|number| story.put(number + 1, &number.to_be_bytes()));
+            let [left, right] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
+            let low = story.pairs.pair(story.at).split_key(LEFT, 50).unwrap();
+            story.splits.sources.begin(&mut story.pairs, left, &low, right, 0).unwrap();
+            let split = &mut story.splits.sources.list[0];
+            (split.progress, split.moved_at_ns) = (progress, Some(0));
+            // While it is not truncated, others wait for it, too.
+            for there in [left, right].into_iter().take(slots) {
+                let mut waits = |now_ns| story.splits.starve(&mut story.pairs, there, false, now_ns);
+                assert!(waits(STUCK_NS - 1), "{progress:?}");
+                assert!(!waits(STUCK_NS), "{progress:?}");
+            }
+        }
+    }
+}

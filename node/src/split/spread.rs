@@ -433,6 +433,9 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
+    use cell_placement::{MoveCause, MoveUnderWay};
+    use cell_terms::SlotIndex;
+
     use super::*;
 
     /// Each time an empty pair goes to another node.
@@ -446,5 +449,48 @@ mod tests {
             (spread.rests_until_ns - 5) / REST_NS
         });
         assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    }
+
+    /// The place may be another pair's by then.
+    #[test]
+    fn pair_that_leaves_takes_along_what_others_were_made_for() {
+        let there = |pair: u16| MeganodeAt { pair: PairAt(pair), slot: SlotIndex(0) };
+        let mut spread = Spread::default();
+        spread.asked(there(1), Cause::Nodes, 2);
+        spread.pair_added(Some((PairId(7), Some(NodeId(1)))), 0);
+        spread.asked(there(2), Cause::Nodes, 2);
+        spread.forget_pair(PairAt(2));
+        assert!(spread.asked.is_none() && spread.awaits() == Some((there(1), Cause::Nodes)));
+        spread.asked(there(2), Cause::Nodes, 2);
+        spread.forget_pair(PairAt(1));
+        assert!(spread.asked.is_some() && spread.awaits().is_none());
+    }
+
+    /// A put is to come again as long as a pair leaves this node; a move of others gives no memory here.
+    #[test]
+    fn relief_is_a_pair_that_leaves_this_node_while_less_is_left_than_that_gives() {
+        let relief = |from: Option<u32>, left_bytes: u64| {
+            let moving = from.map(|from| MoveUnderWay {
+                pair: PairId(1),
+                from: NodeId(from),
+                to: NodeId(9),
+                cause: MoveCause::Balance,
+                handed: false,
+            });
+            let view = SpreadView {
+                node: NodeId(1),
+                figures: Figures { moving, ..Figures::default() },
+                meganodes: 0,
+                rules: BalanceRules::default(),
+                pairs_max: 1,
+                log_bytes: 0,
+                relief_bytes: Some(100),
+            };
+            let mut spread = Spread::default();
+            spread.on_view(Some(Arc::new(view)), 0);
+            spread.relief(left_bytes, 0)
+        };
+        assert_eq!([Some(1), Some(2), None].map(|from| relief(from, 99)), [true, false, false].map(Some));
+        assert_eq!(relief(Some(1), 100), None);
     }
 }

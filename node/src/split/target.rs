@@ -545,4 +545,24 @@ mod tests {
         assert_eq!([Wait, Linked, Open, No].map(|now| later(Some(Linked), now)), [Linked, Linked, Open, No]);
         assert_eq!([Wait, Linked, Open, No].map(|now| later(Some(Wait), now)), [Wait, Linked, Open, No]);
     }
+
+    #[test]
+    fn adoption_is_at_both_of_its_pairs_and_belongs_to_its_own() {
+        let [name, other] = [7, 8].map(|pair| SplitName { pair: PairId(pair), ..SplitName::default() });
+        let (here, away) = (PairAt(1), PairAt(2));
+        let adopted = Target::recovered(here, name, SlotIndex(0), TargetState::Adopted);
+        let targets = Targets { list: vec![adopted] };
+        assert!(!targets.is_empty() && Targets::default().is_empty());
+        assert!(targets.are_at(here, PairId(1)) && targets.are_at(away, name.pair));
+        assert!(!targets.are_at(away, PairId(1)) && !targets.are_building(here), "it is whole");
+        assert!(targets.has(here, name) && !targets.has(away, name) && !targets.has(here, other));
+    }
+
+    /// Nobody would tell it unasked: its source's owner does not know of it.
+    #[test]
+    fn adoption_that_a_recovery_found_asks_at_once_unless_it_is_open() {
+        let found =
+            |state| Target::recovered(PairAt(1), SplitName::default(), SlotIndex(0), state).asks_at_ns;
+        assert_eq!([TargetState::Adopted, TargetState::Opened].map(found), [Some(0), None]);
+    }
 }

@@ -363,6 +363,7 @@ fn meganode_splits_early_while_the_cluster_has_few() {
     let few = |meganodes| SpreadView { meganodes, rules: BalanceRules::default(), ..view(1 << 30) };
     let early = entries_until_split(Some(few(0)));
     assert!(early * 2 < late, "{early} entries, and {late} without");
+    assert!(early * 8 > late, "{early} entries, an eighth of a slot, and {late} without");
     assert_eq!(entries_until_split(Some(few(16))), late, "sixteen are enough for two nodes");
     let mut alone = few(0);
     alone.figures.members.truncate(1);
