@@ -83,6 +83,8 @@ fn split_of_a_node_above_the_mean_goes_into_a_pair_for_another_node() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     tell(&mut world, view(0));
     let (node, number) = load_until_asked(&mut world);
+    let number = world.load(number, (number..number + 60).map(key));
+    assert_eq!(asked(&mut world), None, "one is being made");
     assert_eq!((node, world.worker().split_counts().begun), (OTHER, 0), "it waits for the pair");
     let pair = world.add_pair();
     world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
