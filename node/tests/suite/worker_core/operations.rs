@@ -41,6 +41,15 @@ impl World {
         panic!("there is no such reply");
     }
 
+    /// The messages that leave in one turn. Nobody else sees them.
+    pub(crate) fn replies(&mut self) -> Vec<Vec<u8>> {
+        self.step_of(0);
+        let (now_ns, worker) = (self.now_ns(), self.worker_mut());
+        let replies = worker.release(now_ns, u64::MAX).iter().map(|(_, reply)| reply.to_vec()).collect();
+        worker.replies_sent();
+        replies
+    }
+
     /// Turns until something holds.
     pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         for _ in 0..TURNS {
