@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use cell_node::{Command, ControlEvent};
-use cell_protocol::{Condition, Put, Request, StatusCode};
+use cell_protocol::{Condition, Put, Reply, Request, StatusCode, WriteName};
+use cell_terms::{OperationNumber, SessionId};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -14,6 +15,11 @@ const KEY: &[u8] = b"key 9 of the upper half";
 fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
     let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
     let id = world.send(&Request::Put(put));
+    answer_of_ended(world, id)
+}
+
+/// The answer to a request, with such a control thread.
+fn answer_of_ended(world: &mut World, id: u32) -> Replied {
     for _ in 0..1_000 {
         world.turn();
         for command in world.take_commands(0) {
@@ -25,7 +31,7 @@ fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
             return replied;
         }
     }
-    panic!("the put is not answered");
+    panic!("request {id} is not answered");
 }
 
 /// A tree over two pairs, each in a process of its own; and the next number.
@@ -159,4 +165,68 @@ fn session_whose_client_went_before_it_was_opened_is_ended_at_once() {
         _ => false,
     };
     assert!(commands.iter().any(ends), "{commands:?}");
+}
+
+/// What the client of a session that is closed is refused with, once the coordinator has recorded the end, or
+/// has not.
+fn closed(world: &mut World, recorded: bool) -> Option<StatusCode> {
+    let session = world.session;
+    world.send(&Request::CloseSession { session });
+    world.turn();
+    let asked = world.take_commands(0).into_iter().find_map(|command| match command {
+        Command::EndSession { session: of, answer } if of == session => answer,
+        _ => None,
+    });
+    assert!(asked.is_some(), "the coordinator is to record it, and somebody waits for that");
+    world.notify(0, ControlEvent::SessionEnded { session, answer: asked, recorded });
+    world.until_reply(|reply| match reply {
+        Reply::SessionClosed => Some(None),
+        Reply::Refused(refusal) => Some(Some(refusal.status())),
+        _ => None,
+    })
+}
+
+#[test]
+fn session_is_closed_once_the_coordinator_has_recorded_its_end() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let first = world.put(world.name(1, 1), KEY, b"one");
+    assert!(matches!(first, Replied::Written(_)), "{first:?}");
+    assert_eq!(closed(&mut world, false), Some(StatusCode::Busy), "its client asks again");
+    assert_eq!(world.put(world.name(1, 1), KEY, b"one"), first, "what it wrote is known");
+    assert_eq!(closed(&mut world, true), None);
+    assert_eq!(world.worker().snapshot().pairs[0].completions, 0);
+    let unknown = Replied::Refused(StatusCode::SessionUnknown);
+    assert_eq!(put_of_ended(&mut world, 2, b"two"), unknown);
+    let session = Some(world.session);
+    let alive = world.send(&Request::KeepAlive { session });
+    assert_eq!(answer_of_ended(&mut world, alive), unknown, "its client would go on with it");
+    assert_eq!(world.get(KEY), Replied::Value(b"one".to_vec()));
+}
+
+/// Otherwise the write would wait for ever; and where nothing waits, nobody would be asked for ever.
+#[test]
+fn coordinator_that_does_not_answer_is_asked_again_as_long_as_a_write_waits_for_it() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let session = SessionId(world.session.0 + 1);
+    let questions = |world: &mut World| {
+        world.turn();
+        let commands = world.take_commands(0);
+        let asks = |command: &Command| match command {
+            Command::AskSession { session: of } => *of == session,
+            _ => false,
+        };
+        commands.iter().filter(|command| asks(command)).count()
+    };
+    let name = WriteName { session, number: OperationNumber(1), floor: OperationNumber(1) };
+    let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"one" }));
+    for _ in 0..3 {
+        assert_eq!((questions(&mut world), world.answered(put)), (1, None));
+        world.notify(0, ControlEvent::SessionAsked { session, open: None });
+    }
+    assert_eq!(questions(&mut world), 1);
+    world.notify(0, ControlEvent::SessionAsked { session, open: Some(true) });
+    assert!(matches!(world.answer(put), Replied::Written(_)));
+    world.take_commands(0);
+    world.notify(0, ControlEvent::SessionAsked { session, open: None });
+    assert_eq!(questions(&mut world), 0, "nothing waits for the answer");
 }

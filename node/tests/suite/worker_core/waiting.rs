@@ -279,3 +279,17 @@ fn places_for_connections_with_nothing_waiting_for_a_split_are_bounded() {
     }
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
 }
+
+/// The bound holds for what waits, whichever of its sessions the coordinator has answered for.
+#[test]
+fn what_waits_for_one_session_is_counted_on_when_another_is_known() {
+    let mut world = world_with(1, OPTIONS);
+    let (one, other) = (SessionId(world.session.0 + 1), SessionId(world.session.0 + 2));
+    let first = put(&mut world, name_of(one, 1, 1), b"first");
+    let (waiting, refused) = put_until_busy(&mut world, other, 1, b"another");
+    world.notify(0, ControlEvent::SessionAsked { session: one, open: Some(true) });
+    assert!(matches!(world.answer(first), Replied::Written(_)));
+    let (more, _) = put_until_busy(&mut world, other, refused, b"another");
+    assert!(more.len() <= 1, "{} more than {}", more.len(), waiting.len());
+    assert!(waiting.into_iter().chain(more).all(|id| world.answered(id).is_none()));
+}
