@@ -1,9 +1,13 @@
 //! Nothing leaves a worker whose lease has run out or has ended, whatever comes to it after that. When one
 //! that has run out holds again, what waited leaves.
 
-use cell_node::{Command, ControlEvent, FailureKind, Worker, WorkerOptions};
-use cell_protocol::{Condition, Put, Reply, Request};
-use cell_terms::Csn;
+use std::sync::Arc;
+
+use cell_fabric::ConnectionId;
+use cell_node::{Command, ControlEvent, FailureKind, Worker, WorkerIdentity, WorkerOptions};
+use cell_protocol::{Condition, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader};
+use cell_recovery::Progress;
+use cell_terms::{Csn, Incarnation, NodeId};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -199,4 +203,35 @@ pub(crate) fn answer_of_the_control_thread_does_not_leave_after_a_failure() {
     worker.give_up(FailureKind::LogFailed);
     worker.control(opened);
     assert_eq!(released(worker, now_ns, u64::MAX), 0);
+}
+
+/// A worker without pairs is greeted; the trust of each reply that leaves.
+fn trust_of_greeting(worker: &mut Worker, now_ns: u64, lease_until_ns: u64) -> Vec<u32> {
+    let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
+    let mut message = Vec::new();
+    Request::Hello(hello).encode(RequestHeader::default(), &mut message).unwrap();
+    worker.tick(now_ns, lease_until_ns);
+    worker.message(ConnectionId::from_number(7), &message);
+    let replies = worker.release(now_ns, lease_until_ns);
+    let trust = replies.iter().map(|(_, reply)| Reply::decode(reply).unwrap().0.trust_us).collect();
+    worker.replies_sent();
+    trust
+}
+
+/// Before it has had one it answers without; from then on its pairs are being taken over in its name.
+#[test]
+fn worker_that_recovers_is_bound_by_its_lease_from_its_first_one_on() {
+    const MS: u64 = 1_000_000;
+    let identity = WorkerIdentity { node: NodeId(1), incarnation: Incarnation(1) };
+    let mut worker = Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0);
+    worker.accepted(ConnectionId::from_number(7));
+    let mut greet = |at_ms: u64, lease_ms: u64| {
+        let trust = trust_of_greeting(&mut worker, at_ms * MS, lease_ms * MS);
+        (trust, worker.failure())
+    };
+    assert_eq!(greet(1, 0), (vec![0], None), "there was none yet");
+    assert_eq!(greet(2, 100), (vec![0], None), "there is nothing to read");
+    assert_eq!(greet(200, 100), (vec![], None), "it has run out");
+    assert_eq!(greet(201, 300), (vec![0, 0], None), "it holds again, and what waited leaves");
+    assert_eq!(greet(202, 0), (vec![], Some(FailureKind::LeaseLost)));
 }

@@ -566,3 +566,20 @@ fn pair_without_a_log_or_of_another_node_stays() {
     }
     assert_eq!(world.get(LOW), Replied::NotFound, "it is served");
 }
+
+/// A move has the log kept for its copy: what a checkpoint covers of it is not given back meanwhile, and was
+/// waited for until the move had failed.
+#[test]
+fn pair_whose_log_is_kept_leaves_without_giving_back_what_a_checkpoint_covers() {
+    let pair = PairId(1);
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    assert!(matches!(world.put(world.name(1, 1), LOW, b"old"), Replied::Written(_)));
+    let options = WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS };
+    world.notify(0, ControlEvent::OptionsChanged(Box::new(options)));
+    world.notify(0, ControlEvent::KeepLog { pair, keep: true });
+    let mut image = world.next_image(pair);
+    while world.step_image(&mut image, 64) {}
+    world.end_image(image);
+    world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
+    frozen_at(&mut world, pair, 1);
+}

@@ -27,7 +27,19 @@ fn filled() -> (World, BTreeSet<Vec<u8>>) {
     let meganodes: Vec<usize> = world.worker().pairs().map(|pair| pair.leaf_slots().len()).collect();
     assert!(meganodes.len() == 2 && meganodes.iter().all(|count| *count > 0), "{meganodes:?}");
     assert!(meganodes.iter().any(|count| *count > 1), "{meganodes:?}");
+    // A page ends with its pair, and the next one begins with the very key at which the next pair does.
+    for low in lows(&world) {
+        if keys.insert(low.clone()) {
+            number = world.load(number, std::iter::once(low));
+        }
+    }
     (world, keys)
+}
+
+/// The keys at which meganodes begin, but for the first one.
+fn lows(world: &World) -> Vec<Vec<u8>> {
+    let fences = world.worker().pairs().flat_map(|pair| pair.fences().unwrap());
+    fences.map(|(_, fences)| fences.low.to_vec()).filter(|low| !low.is_empty()).collect()
 }
 
 fn found(page: &Page<'_>, keys_only: bool) -> Found {

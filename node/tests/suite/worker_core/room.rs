@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use cell_cluster::PairGeometry;
-use cell_node::{NodeState, ReadOnlyReason, WorkerOptions};
+use cell_node::{ControlEvent, NodeState, ReadOnlyReason, WorkerOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
@@ -137,4 +137,30 @@ fn restarts_without_a_write_end_in_a_checkpoint() {
         }
     }
     assert_eq!(taken, [9, 18]);
+}
+
+/// So that the log is given back, and the image written, while there is room for it.
+#[test]
+fn checkpoint_begins_once_the_disk_has_less_than_its_image_and_two_segments() {
+    let mut world = on_a_disk_with(64 << 20);
+    let closed_bytes = |world: &World| world.worker().pairs().next().unwrap().log_bytes_closed().0;
+    let mut number = 1;
+    while closed_bytes(&world) == 0 {
+        let replied = put(&mut world, number);
+        assert!(matches!(replied, Replied::Written(_)), "{number}: {replied:?}");
+        number += 1;
+        assert!(number < 4_000, "a segment of 1 MiB is filled");
+    }
+    (0..200).for_each(|_| world.turn());
+    let needed = {
+        let pair = world.worker().pairs().next().unwrap();
+        pair.live_bytes() + 2 * pair.log_bytes_closed().1
+    };
+    let runs = |world: &mut World, free: u64| {
+        world.notify(0, ControlEvent::DiskFree(free));
+        (0..5).for_each(|_| world.turn());
+        world.worker().snapshot().pairs[0].checkpoint_running
+    };
+    assert!(!runs(&mut world, u64::MAX) && !runs(&mut world, needed), "there is room enough");
+    assert!(runs(&mut world, needed - 1));
 }
