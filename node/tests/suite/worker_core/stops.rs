@@ -66,7 +66,8 @@ fn worker_stops_once_all_is_answered_and_the_wanted_checkpoint_is_recorded() {
 fn worker_that_stops_refuses_what_waits_for_a_split() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let number = load_until_split(&mut world);
-    world.hold(Some(1));
+    world.hold(Some(1)); // the adoption does not become durable
+    (0..5).for_each(|_| world.turn());
     let put = world.send(&put_of(world.name(number, number), b"zzz"));
     (0..10).for_each(|_| world.turn());
     assert_eq!(world.answered(put), None, "its key is in the half that goes");
