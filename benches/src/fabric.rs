@@ -247,7 +247,8 @@ impl<E: OneSided + Send, C: Fn() -> Result<E, FabricError>> Bench<C> {
             if !warm && started.elapsed() > WARM_UP {
                 (warm, count, started) = (true, 0, Instant::now());
             }
-            if warm && started.elapsed() > self.time {
+            // Beside much else to do nothing may be answered for longer than that.
+            if warm && count > 0 && started.elapsed() > self.time {
                 return Ok(count as f64 / started.elapsed().as_secs_f64());
             }
         }
