@@ -306,8 +306,9 @@ impl CommitLog {
 
 #[cfg(test)]
 mod tests {
-    use cell_recovery::{WriteCompletion, WriteOutcome};
-    use cell_terms::{Epoch, OperationNumber, PairId, RegionId, SessionId, SlotIndex, Version};
+    use cell_memory::extent::{ExtentEncoder, ExtentHeader};
+    use cell_recovery::{SplitName, SplitRecord, WriteCompletion, WriteOutcome};
+    use cell_terms::{Epoch, OperationNumber, PairId, Pointer, RegionId, SessionId, SlotIndex, Version};
     use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, Plan, Slot, SlotAllocator};
 
     use super::*;
@@ -362,6 +363,72 @@ mod tests {
             plan.commit(&mut allocator);
         }
         assert!(splits > 50 && allocator.height() > 1, "{splits} splits, {} levels", allocator.height());
+    }
+
+    /// Bytes of a record in a log.
+    fn space_of(record: &NodeRecord<'_>) -> usize {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        record_space(bytes.len())
+    }
+
+    /// What does not fit would find no place in the log; what asks for far more is refused without need.
+    fn assert_suffices(need: usize, used: usize) {
+        assert!(need >= used, "{used} bytes, and {need} were asked for");
+        assert!(need <= 2 * used + 2 * STEP_BYTES_MAX, "{used} bytes, and as many as {need} were asked for");
+    }
+
+    #[test]
+    fn deletes_and_outcomes_take_no_more_of_the_log_than_was_asked_for() {
+        let longest = Geometry::new(4096, 64 << 10, 4096).unwrap().key_max();
+        for key in [vec![7], vec![7; 100], vec![7; longest]] {
+            let change = Change::Remove { node: NodeIndex(u32::MAX), key: &key };
+            let record = NodeRecord::Tree { slot: SLOT.index, completion: Some(COMPLETION), change };
+            assert_suffices(LogNeed::delete(key.len()).node_bytes, space_of(&record));
+        }
+        assert_suffices(LogNeed::outcome().node_bytes, space_of(&NodeRecord::Outcome(COMPLETION)));
+    }
+
+    /// A step that is longer than was asked for would leave a split in the middle.
+    #[test]
+    fn steps_and_fills_take_no_more_of_the_log_than_was_asked_for() {
+        let name = SplitName { pair: PairId(1), epoch: Epoch(1), csn: Csn(1) };
+        let (slot, right) = (SLOT.index, Pointer::NULL);
+        let kept = [3; 1_000];
+        for key in [vec![], vec![7; 40], vec![7; 400]] {
+            let (low, high) = (&key[..], Some(&key[..]));
+            let adopt = SplitRecord::Adopt { name, slot, low, high, right, kept: &kept };
+            let need = LogNeed::step(2 * key.len() + kept.len());
+            assert_suffices(need.node_bytes, space_of(&NodeRecord::Split(adopt)));
+            let start = SplitRecord::Start { slot, key: &key, target: PairId(1), target_slot: slot };
+            assert_suffices(LogNeed::step(key.len()).node_bytes, space_of(&NodeRecord::Split(start)));
+        }
+        let discarded = NodeRecord::Split(SplitRecord::Discarded { name, slot });
+        assert_suffices(LogNeed::step(0).node_bytes, space_of(&discarded));
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        // An image without a free middle is as long as its tree node.
+        let image = vec![u64::MAX; geometry.node_words()];
+        let change = Change::Fill { node: NodeIndex(1), image: Image::new(&image) };
+        let fill = space_of(&NodeRecord::Tree { slot, completion: None, change });
+        assert!(fill > 512);
+        for count in 1..5 {
+            assert_suffices(LogNeed::fills(count, &geometry).node_bytes, count * fill);
+        }
+    }
+
+    #[test]
+    fn extent_takes_no_more_of_the_log_than_was_asked_for() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let mut encoder = ExtentEncoder::new();
+        let (shortest, moved) = (ExtentHeader::default(), Some(Version::default()));
+        let longest = ExtentHeader { moved, expiry_ms: Some(1), ..shortest };
+        for value_bytes in [0, 1, 100, 4_000, 100_000] {
+            for header in [&shortest, &longest] {
+                let encoded = encoder.encode(header, &vec![7; value_bytes]).unwrap();
+                let need = LogNeed::put(1, value_bytes, &geometry, 1).extent_bytes;
+                assert_suffices(need, record_space(EXTENT_RECORD_HEADER_BYTES + encoded.bytes.len()));
+            }
+        }
     }
 
     /// A full disk would leave a merge in the middle.
