@@ -399,7 +399,7 @@ impl Session {
 mod tests {
     use std::collections::BTreeMap;
 
-    use cell_terms::{Epoch, PairId, Version};
+    use cell_terms::{Epoch, PairId, Pointer, SlotIndex, Version};
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
@@ -672,6 +672,47 @@ mod tests {
             table.open(SPLIT);
             assert_eq!((table.results(), table.sessions().count()), (0, 0));
         }
+    }
+
+    /// As live and as in replay: the records alone say what counts.
+    #[test]
+    fn steps_of_an_adoption_bring_results_open_them_and_drop_them() {
+        let other = SplitName { csn: Csn(8), ..SPLIT };
+        let mut source = CompletionTable::default();
+        write(&mut source, 6, 5, 10);
+        let kept = &source.parts(Csn(10), 1 << 10)[0];
+        let (slot, low, high, right) = (SlotIndex(1), &b"k"[..], None, Pointer::NULL);
+        let mut table = CompletionTable::default();
+        for (csn, name) in [(20, SPLIT), (21, other)] {
+            let adopt = SplitRecord::Adopt { name, slot, low, high, right, kept };
+            for _ in 0..2 {
+                table.apply(&adopt, Csn(csn)).unwrap();
+            }
+        }
+        assert_eq!((ask(&mut table.clone(), 6, 1), table.results()), (Admission::New, 2));
+        table.apply(&SplitRecord::Discarded { name: other, slot }, Csn(22)).unwrap();
+        table.apply(&SplitRecord::Opened { name: other }, Csn(23)).unwrap();
+        assert_eq!((ask(&mut table.clone(), 6, 1), table.results()), (Admission::New, 1));
+        table.apply(&SplitRecord::Adopted { name: SPLIT, slot, nodes: 1, entries: 0 }, Csn(24)).unwrap();
+        assert_eq!(ask(&mut table.clone(), 6, 1), Admission::New);
+        table.apply(&SplitRecord::Opened { name: SPLIT }, Csn(25)).unwrap();
+        let repeat = Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(20) };
+        assert_eq!(ask(&mut table, 6, 1), repeat);
+        let damaged = SplitRecord::Absorb { name: other, slot, low, high, right, kept: &[1, 2, 3] };
+        assert!(table.apply(&damaged, Csn(26)).is_err());
+    }
+
+    /// A takeover forgets the ended ones among them; what it is not told of stays for ever.
+    #[test]
+    fn sessions_are_those_that_have_results_here_or_aside() {
+        let mut source = CompletionTable::default();
+        write(&mut source, 6, 5, 10);
+        let mut table = CompletionTable::default();
+        table.adopt(SPLIT, &source.parts(Csn(10), 1 << 10)[0], Csn(20)).unwrap();
+        table.admit(SessionId(9), OperationNumber(1), OperationNumber(1), false);
+        let mut sessions: Vec<_> = table.sessions().collect();
+        sessions.sort_unstable();
+        assert_eq!(sessions, [SESSION, SessionId(9)]);
     }
 
     /// Without its results a write of the other one would be carried out twice.

@@ -561,9 +561,11 @@ impl Applier for ExtentApplier {
 #[cfg(test)]
 mod tests {
     use cell_memory::extent::{ExtentEncoder, ExtentHeader, GRANULE_BYTES};
-    use cell_terms::PairId;
+    use cell_terms::{PairId, Pointer};
+    use cell_tree::{BulkFrame, LeafEntry, Meganode, SlotAllocator, bulk_build};
 
     use super::*;
+    use crate::split::SplitName;
 
     const REGION_BYTES: u64 = 2 << 20;
 
@@ -598,6 +600,27 @@ mod tests {
         }
     }
 
+    /// What is not granted is in no budget: a takeover would take more memory than its process may hold.
+    #[test]
+    fn memory_is_granted_where_an_extent_is_stored_and_nowhere_else() {
+        let spec = RegionSpec::extent(PairId(1), Epoch(1), 4 * UNIT_BYTES).unwrap();
+        let (region, writer) = Region::create_private(&spec).unwrap();
+        let mut applier = ExtentApplier::new(writer, ImageSource::default());
+        let mut encoder = ExtentEncoder::new();
+        let extent = encoder.encode(&ExtentHeader::default(), &[7; 112]).unwrap().bytes.to_vec();
+        let is_granted = |unit: u64| region.is_granted(unit * UNIT_BYTES..(unit + 1) * UNIT_BYTES);
+        let (third, end) = (2 * UNIT_BYTES, 4 * UNIT_BYTES);
+        for (begin, expected) in [
+            (third, [false, true, false]),
+            (end - 128, [false, true, true]),
+            (third - 64, [true, true, true]),
+        ] {
+            let offset = ExtentOffset(u32::try_from(begin / u64::from(GRANULE_BYTES)).unwrap());
+            applier.store(offset, &extent).unwrap();
+            assert_eq!([1, 2, 3].map(is_granted), expected, "an extent at {begin}");
+        }
+    }
+
     /// The image was taken when the node was free already. If no record says so, one of the two is damaged.
     #[test]
     fn tree_node_that_was_changed_and_is_not_there_is_freed_by_a_record_or_missed() {
@@ -616,6 +639,109 @@ mod tests {
         applier.apply_record(Epoch(1), Csn(6), &record(freed)).unwrap();
         assert!(applier.lacks_nothing());
         applier.complete(Csn(6)).unwrap();
+    }
+
+    fn node_applier() -> NodeApplier {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let spec = RegionSpec::node(PairId(1), Epoch(1), 64 << 10, 64 << 10, 512).unwrap();
+        let (_, writer) = Region::create_private(&spec).unwrap();
+        NodeApplier::new(writer, geometry, ImageSource::default(), SplitTable::new(PairId(1)))
+    }
+
+    /// An empty meganode, whose root is in this state, is built by a record.
+    fn build(applier: &mut NodeApplier, slot: SlotIndex, state: TreeNodeState, csn: Csn) {
+        let frame = BulkFrame { state, ..BulkFrame::WHOLE };
+        let (geometry, there) = (applier.geometry, applier.slot(slot));
+        let mut allocator = SlotAllocator::new(geometry.nodes());
+        let entries = std::iter::empty::<(&[u8], LeafEntry)>();
+        let built = bulk_build(geometry, there, &frame, &mut allocator, entries, |change| {
+            let record = NodeRecord::Tree { slot, completion: None, change };
+            applier.apply_record(Epoch(1), csn, &record).unwrap();
+        });
+        assert!(built.is_ok());
+    }
+
+    fn root_state(applier: &NodeApplier, slot: SlotIndex) -> TreeNodeState {
+        let mut words = vec![0; applier.geometry.node_words()];
+        let meganode = Meganode::new(applier.writer.region(), applier.geometry, applier.slot(slot));
+        meganode.copy_node(NodeIndex::ROOT, &mut words).unwrap().state()
+    }
+
+    /// What an adoption has built is read from the moment in which it was opened, and never if nobody is left
+    /// who builds it.
+    #[test]
+    fn tree_nodes_of_an_adoption_are_after_the_replay_what_its_split_says() {
+        let (taken, slot) = (SlotIndex(0), SlotIndex(1));
+        let name = SplitName { pair: PairId(2), epoch: Epoch(1), csn: Csn(1) };
+        let (low, high, right, kept) = (&b"k"[..], None, Pointer::NULL, &b""[..]);
+        let adopt = SplitRecord::Adopt { name, slot, low, high, right, kept };
+        let adopted = SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 };
+        let opened = SplitRecord::Opened { name };
+        let rest = [adopted, opened];
+        let expected = [TreeNodeState::Free, TreeNodeState::Hidden, TreeNodeState::Valid];
+        for (steps, expected) in expected.into_iter().enumerate() {
+            let mut applier = node_applier();
+            build(&mut applier, taken, TreeNodeState::Valid, Csn(5));
+            applier.apply_record(Epoch(1), Csn(6), &NodeRecord::Split(adopt)).unwrap();
+            build(&mut applier, slot, TreeNodeState::Hidden, Csn(7));
+            for (step, csn) in rest[..steps].iter().zip(8..) {
+                applier.apply_record(Epoch(1), Csn(csn), &NodeRecord::Split(*step)).unwrap();
+            }
+            assert_eq!((applier.has_hidden(taken), applier.has_hidden(slot)), (false, true));
+            applier.complete(Csn(20)).unwrap();
+            let states = [taken, slot].map(|slot| root_state(&applier, slot));
+            assert_eq!(states, [TreeNodeState::Valid, expected], "after {steps} steps more");
+        }
+    }
+
+    /// With its slot goes what of it was changed and is not there, and nothing of another slot.
+    #[test]
+    fn slot_that_a_record_frees_has_no_tree_nodes_and_lacks_none() {
+        let (freed, other) = (SlotIndex(0), SlotIndex(2));
+        let mut applier = node_applier();
+        let remove = |slot, node| {
+            let change = Change::Remove { node: NodeIndex(node), key: b"key" };
+            NodeRecord::Tree { slot, completion: None, change }
+        };
+        build(&mut applier, freed, TreeNodeState::Valid, Csn(5));
+        build(&mut applier, other, TreeNodeState::Valid, Csn(6));
+        applier.apply_record(Epoch(1), Csn(7), &remove(freed, 3)).unwrap();
+        let free = NodeRecord::SlotUse { slot: freed, used: SlotUse::Free };
+        let take = NodeRecord::SlotUse { slot: other, used: SlotUse::Router };
+        applier.apply_record(Epoch(1), Csn(8), &take).unwrap();
+        assert!(!applier.lacks_nothing());
+        applier.apply_record(Epoch(1), Csn(9), &free).unwrap();
+        assert!(applier.lacks_nothing());
+        let states = [freed, other].map(|slot| root_state(&applier, slot));
+        assert_eq!(states, [TreeNodeState::Free, TreeNodeState::Valid]);
+
+        let mut applier = node_applier();
+        applier.apply_record(Epoch(1), Csn(7), &remove(other, 3)).unwrap();
+        applier.apply_record(Epoch(1), Csn(8), &free).unwrap();
+        let missed = applier.complete(Csn(8)).unwrap_err();
+        assert!(matches!(missed, RecoveryError::NodeMissing { slot: SlotIndex(2), .. }), "{missed}");
+    }
+
+    /// What a damaged log could ask for.
+    #[test]
+    fn record_of_a_slot_or_tree_node_that_the_region_does_not_have_is_refused() {
+        let mut applier = node_applier();
+        let beyond = SlotIndex(applier.writer.region().spec().slots());
+        let mark = |slot, node| {
+            let change = Change::Mark { node, state: TreeNodeState::Free };
+            NodeRecord::Tree { slot, completion: None, change }
+        };
+        let last = SlotIndex(beyond.0 - 1);
+        applier.apply_record(Epoch(1), Csn(5), &mark(last, NodeIndex::ROOT)).unwrap();
+        let take = NodeRecord::SlotUse { slot: beyond, used: SlotUse::Leaf };
+        for record in [mark(beyond, NodeIndex::ROOT), take] {
+            let refused = applier.apply_record(Epoch(1), Csn(6), &record);
+            assert!(matches!(refused, Err(RecoveryError::Slot { csn: Csn(6), slot }) if slot == beyond));
+        }
+        let node = NodeIndex(u32::try_from(applier.geometry.nodes()).unwrap());
+        let refused = applier.free_node(last, node, Csn(7));
+        assert!(matches!(refused, Err(RecoveryError::Replay { csn: Csn(7), .. })));
+        applier.free_node(last, NodeIndex(node.0 - 1), Csn(8)).unwrap();
     }
 
     /// Its takeover waited until all below that number was durable, and for nothing above.
