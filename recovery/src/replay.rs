@@ -561,10 +561,11 @@ impl Applier for ExtentApplier {
 #[cfg(test)]
 mod tests {
     use cell_memory::extent::{ExtentEncoder, ExtentHeader, GRANULE_BYTES};
-    use cell_terms::{PairId, Pointer};
+    use cell_terms::{OperationNumber, PairId, Pointer, SessionId};
     use cell_tree::{BulkFrame, LeafEntry, Meganode, SlotAllocator, bulk_build};
 
     use super::*;
+    use crate::record::{WriteCompletion, WriteOutcome};
     use crate::split::SplitName;
 
     const REGION_BYTES: u64 = 2 << 20;
@@ -673,24 +674,32 @@ mod tests {
     fn tree_nodes_of_an_adoption_are_after_the_replay_what_its_split_says() {
         let (taken, slot) = (SlotIndex(0), SlotIndex(1));
         let name = SplitName { pair: PairId(2), epoch: Epoch(1), csn: Csn(1) };
-        let (low, high, right, kept) = (&b"k"[..], None, Pointer::NULL, &b""[..]);
+        let (session, number, floor) = (SessionId(5), OperationNumber(1), OperationNumber(1));
+        let mut results = CompletionTable::default();
+        results.record(&WriteCompletion { session, number, floor, outcome: WriteOutcome::Deleted }, Csn(1));
+        let kept = &results.parts(Csn(1), 1_000)[0];
+        let (low, high, right) = (&b"k"[..], None, Pointer::NULL);
         let adopt = SplitRecord::Adopt { name, slot, low, high, right, kept };
         let adopted = SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 };
-        let opened = SplitRecord::Opened { name };
-        let rest = [adopted, opened];
-        let expected = [TreeNodeState::Free, TreeNodeState::Hidden, TreeNodeState::Valid];
-        for (steps, expected) in expected.into_iter().enumerate() {
+        let (opened, discarded) = (SplitRecord::Opened { name }, SplitRecord::Discarded { name, slot });
+        for (rest, expected, results) in [
+            (vec![], TreeNodeState::Free, 1),
+            (vec![adopted], TreeNodeState::Hidden, 1),
+            (vec![adopted, opened], TreeNodeState::Valid, 1),
+            (vec![adopted, discarded], TreeNodeState::Free, 0),
+        ] {
             let mut applier = node_applier();
             build(&mut applier, taken, TreeNodeState::Valid, Csn(5));
             applier.apply_record(Epoch(1), Csn(6), &NodeRecord::Split(adopt)).unwrap();
             build(&mut applier, slot, TreeNodeState::Hidden, Csn(7));
-            for (step, csn) in rest[..steps].iter().zip(8..) {
+            for (step, csn) in rest.iter().zip(8..) {
                 applier.apply_record(Epoch(1), Csn(csn), &NodeRecord::Split(*step)).unwrap();
             }
             assert_eq!((applier.has_hidden(taken), applier.has_hidden(slot)), (false, true));
             applier.complete(Csn(20)).unwrap();
             let states = [taken, slot].map(|slot| root_state(&applier, slot));
-            assert_eq!(states, [TreeNodeState::Valid, expected], "after {steps} steps more");
+            assert_eq!(states, [TreeNodeState::Valid, expected], "after {rest:?}");
+            assert_eq!(applier.completions.results(), results, "after {rest:?}");
         }
     }
 
