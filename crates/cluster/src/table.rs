@@ -17,7 +17,7 @@ use crate::finding::{self, Finding};
 use crate::host::HostId;
 use crate::layout::{KEY_LAYOUT, Layout};
 use crate::missing::Missing;
-use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
+use crate::request::{KeyCondition, KeyValue, Revision, Transaction, TransactionOutcome};
 use crate::row::{CheckpointRow, EpochRow, KEY_PAIRS, PairGeometry, PairRow, PairState, ServingAddress};
 
 /// The next pair's id. Ids of pairs, and so of regions, are never reused.
@@ -192,12 +192,15 @@ impl Table {
         let mut tried = None;
         let mut attempts = Attempts::default();
         while attempts.left() {
-            // Before the look for what was tried: a write that takes effect after this moves the counter on,
-            // and the transaction fails. The other way round it could come between, and there would be two.
-            let counter = self.coordinator.read(KEY_PAIR_NEXT)?;
-            let applied = match tried {
-                Some(pair) => self.created(pair, new.incarnation)?,
-                None => None,
+            let (counter, applied) = match self.look_for(tried, new.incarnation) {
+                // A caller that gave up now would not know of the pair.
+                Err(ClusterError::NotReached(error) | ClusterError::OutcomeUnknown(error))
+                    if tried.is_some() =>
+                {
+                    attempts.unanswered(&error);
+                    continue;
+                }
+                looked => looked?,
             };
             if let Some(claim) = applied {
                 return Ok(claim);
@@ -241,6 +244,19 @@ impl Table {
             }
         }
         Err(attempts.given_up("the next pair's id"))
+    }
+
+    /// The counter of pairs, and the pair that was tried, if it is there.
+    fn look_for(
+        &self,
+        tried: Option<PairId>,
+        incarnation: Incarnation,
+    ) -> Result<(Option<KeyValue>, Option<Claim>), ClusterError> {
+        // The counter first: a write that takes effect after this moves it on, and the next transaction
+        // fails. The other way round it could come between, and there would be two.
+        let counter = self.coordinator.read(KEY_PAIR_NEXT)?;
+        let created = tried.map_or(Ok(None), |pair| self.created(pair, incarnation))?;
+        Ok((counter, created))
     }
 
     fn created(&self, pair: PairId, incarnation: Incarnation) -> Result<Option<Claim>, ClusterError> {

@@ -89,6 +89,26 @@ fn create_pair_that_nobody_answers_is_given_up_soon() {
     assert!(sim.calls() - calls < u64::from(RACES), "{} calls", sim.calls() - calls);
 }
 
+/// Its row was there, and who had asked for it was told that it could not be created.
+#[test]
+fn create_pair_looks_again_for_what_it_has_tried_where_that_look_has_no_answer_either() {
+    for (tried, look) in [
+        (Fault::AnswerLost, Fault::Lost),
+        (Fault::AnswerLost, Fault::NotReached),
+        (Fault::Lost, Fault::Lost),
+        (Fault::Lost, Fault::NotReached),
+    ] {
+        let sim = Sim::new(1);
+        let (lease, link) = (lease(&sim), sim.link());
+        // The counter and the transaction; the counter; the counter and the pair.
+        link.plan([Fault::None, tried, look, Fault::None, look]);
+        let table = Table::new(Arc::new(link));
+        let claim = table.create_pair(&new_pair(lease)).unwrap();
+        let (rows, _) = table.pairs().unwrap();
+        assert_eq!((claim.row.pair, rows), (PairId(1), vec![claim.row]), "{tried:?}, {look:?}");
+    }
+}
+
 #[test]
 fn open_outrun_a_hundred_times_comes_through() {
     let sim = Sim::new(1);
