@@ -341,6 +341,16 @@ impl ClusterAgent {
         self.due_ns = 0;
     }
 
+    /// A pair is being created here.
+    pub(crate) fn creation_begins(&mut self) {
+        self.membership.creation_begins();
+    }
+
+    /// It is there, or its creation was given up: then what there is of it is taken over.
+    pub(crate) fn creation_ended(&mut self) {
+        self.membership.creation_ended();
+    }
+
     /// A takeover failed. False: the node is alone and does not begin to serve a part of its pairs;
     /// it has to end. Once it serves it goes on.
     #[must_use]

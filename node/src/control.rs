@@ -422,7 +422,8 @@ impl Control {
     fn not_grown(&mut self, error: &NodeError) {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, "no pair can be added: the node's room is what it is");
-        self.follow([self.driver.not_created()]);
+        let effect = self.driver.not_created();
+        self.follow([effect]);
     }
 
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is shown to an operator")]

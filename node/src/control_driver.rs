@@ -428,6 +428,7 @@ impl<L> ControlDriver<L> {
     /// One more pair is there, as the worker wished.
     pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
         tracing::info!(pair = pair.id().0, "a pair is added");
+        self.agent.creation_ended();
         let (id, meant_for) = (pair.id(), self.meant_for.take());
         self.balance.iter_mut().for_each(|balance| balance.created(id, meant_for));
         self.begin(&pair);
@@ -437,7 +438,8 @@ impl<L> ControlDriver<L> {
 
     /// There is no room for one more pair, or it could not be created.
     #[must_use]
-    pub fn not_created(&self) -> ControlEffect<L> {
+    pub fn not_created(&mut self) -> ControlEffect<L> {
+        self.agent.creation_ended();
         ControlEffect::Notify(ControlEvent::PairRefused)
     }
 
@@ -479,6 +481,7 @@ impl<L> ControlDriver<L> {
             }
             Command::AddPair { meant_for } => {
                 self.meant_for = meant_for; // it asks for one at a time
+                self.agent.creation_begins();
                 return Some(ControlEffect::Create);
             }
             Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns } => {

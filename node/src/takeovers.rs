@@ -102,7 +102,8 @@ impl TakeoverRun {
         }
     }
 
-    /// Creates a pair in the table; the rest goes like a takeover.
+    /// Creates a pair in the table; the rest goes like a takeover. Where it fails, now or later, the row may
+    /// be there all the same, or come: its owner's membership has the pair taken over then.
     ///
     /// # Errors
     /// The pair cannot be created, or its layout is not known.
@@ -112,7 +113,7 @@ impl TakeoverRun {
         publish: PublishRequest,
         progress: &Arc<Progress>,
     ) -> Result<TakeoverRun, RecoveryError> {
-        let restore = Restore::new(environment, environment.table.create_pair(new)?, progress)?;
+        let restore = Restore::create(environment, new, progress)?;
         Ok(TakeoverRun {
             pair: restore.ownership().pair,
             dead: None,

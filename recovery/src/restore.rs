@@ -11,7 +11,7 @@ mod following;
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership};
+use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, NewPair, Ownership};
 use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SlotIndex};
@@ -151,6 +151,20 @@ impl Restore {
         }
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, reason)?;
+        Restore::with_layout(environment, claim, layout, progress)
+    }
+
+    /// Creates a pair, and restores what it begins with.
+    ///
+    /// # Errors
+    /// What [`cell_cluster::Table::create_pair`] says; [`RecoveryError::Geometry`].
+    pub fn create(
+        environment: &Environment,
+        new: &NewPair,
+        progress: &Arc<Progress>,
+    ) -> Result<Restore, RecoveryError> {
+        let layout = environment.table.layout()?; // before there is a row: what fails leaves none
+        let claim = environment.table.create_pair(new)?;
         Restore::with_layout(environment, claim, layout, progress)
     }
 

@@ -140,6 +140,8 @@ pub(crate) struct Membership {
     unowned_ns: BTreeMap<PairId, u64>,
     /// Takeovers under way here.
     busy: BTreeSet<PairId>,
+    /// Pairs that are being created here: which ones is known when they are served.
+    creations: u32,
     /// Takeovers that failed here: not again before that time, unless another had the pair
     /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
@@ -160,6 +162,7 @@ impl Membership {
             missed_ns: BTreeMap::new(),
             unowned_ns: BTreeMap::new(),
             busy: BTreeSet::new(),
+            creations: 0,
             refused_ns: BTreeMap::new(),
             handed: BTreeSet::new(),
             offer_ns: BTreeMap::new(),
@@ -174,6 +177,16 @@ impl Membership {
     /// How long pairs that belong to nobody are left to their own nodes.
     pub(crate) fn set_grace_ns(&mut self, grace_ns: u64) {
         self.options.grace_ns = grace_ns;
+    }
+
+    /// A pair is being created here.
+    pub(crate) fn creation_begins(&mut self) {
+        self.creations += 1;
+    }
+
+    /// It is there, or its creation was given up.
+    pub(crate) fn creation_ended(&mut self) {
+        self.creations = self.creations.saturating_sub(1);
     }
 
     /// Whether it knows what is its own, and no takeover is under way here.
@@ -266,15 +279,14 @@ impl Membership {
         self.own = Some(own.iter().map(|row| row.pair).collect());
     }
 
-    /// Own pairs, as long as nobody else has them, and those whose takeover here was broken off.
+    /// Own pairs, as long as nobody else has them, and those whose takeover or creation here was broken off.
     fn take_own(&mut self, view: &ClusterView, now_ns: u64, commands: &mut Vec<MembershipCommand>) {
         let MembershipOptions { incarnation, node, .. } = self.options;
         let mut own = self.own.take().unwrap_or_default();
         own.retain(|pair| view.pairs.get(pair).is_some_and(|row| row.node == node));
         for row in view.pairs.values().filter(|row| self.may_try(row, now_ns)) {
-            let broken_off = row.owner == Some(incarnation) && row.state == PairState::Recovering;
             let left = own.contains(&row.pair) && row.owner != Some(incarnation);
-            if left || (broken_off && !row.is_published()) {
+            if left || self.is_broken_off(row) {
                 let dead = row.last_owner().filter(|owner| *owner != incarnation).unwrap_or(NOBODY);
                 let reason = ClaimReason::HostLock;
                 commands.push(MembershipCommand::TakeOver { pair: row.pair, reason, dead });
@@ -286,6 +298,18 @@ impl Membership {
             }
         }
         self.own = Some(own);
+    }
+
+    /// Whether a pair is this node's, and nobody is about to serve it, unless a takeover of it is under way.
+    /// The row of a creation that was given up may be there, or come later: others leave it to its owner, for
+    /// as long as that lives.
+    fn is_broken_off(&self, row: &PairRow) -> bool {
+        let is_left = match &row.state {
+            PairState::Recovering => true,
+            PairState::New => self.creations == 0,
+            PairState::Serving | PairState::Released | PairState::Unavailable { .. } => false,
+        };
+        is_left && row.owner == Some(self.options.incarnation) && !row.is_published()
     }
 
     /// The pairs whose owners have died, and those of nobody, that somebody is to take over now.

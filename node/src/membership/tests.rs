@@ -558,6 +558,17 @@ fn look_own_claim_that_was_broken_off_is_taken_up() {
     assert_eq!(core.look(&view(&[(7, 1)], &[claimed]), 0), [take(1, ClaimReason::HostLock, 0)]);
 }
 
+/// It was New for as long as its owner lived.
+#[test]
+fn look_own_creation_that_was_broken_off_is_taken_up_and_one_under_way_is_not() {
+    let mut core = core(7, 1);
+    let new = view(&[(7, 1)], &[PairRow { state: PairState::New, ..row(1, Some(7), 1) }]);
+    core.creation_begins();
+    assert_eq!(core.look(&new, 0), []);
+    core.creation_ended();
+    assert_eq!(core.look(&new, 1), [take(1, ClaimReason::HostLock, 0)]);
+}
+
 #[test]
 fn look_incident_is_closed_when_every_pair_is_served_or_reported() {
     let mut core = core(7, 1);

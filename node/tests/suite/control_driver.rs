@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterTerms, Coordinator, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry, Sim, Tuning,
-    WantedTuning,
+    ClusterTerms, Coordinator, Fault, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry,
+    PairState, Sim, Tuning, WantedTuning,
 };
 use cell_node::{
     CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
@@ -15,7 +15,7 @@ use cell_pair::{CheckpointFailure, ImageEnd, ImageJob, ImageTurn, Pair};
 use cell_recovery::image::ImageBase;
 use cell_recovery::{CompletionTable, Progress, PublishRequest, RecoveryError, Turn};
 use cell_terms::setting::Settings;
-use cell_terms::{Csn, Durability, NodeId, PairId, Root};
+use cell_terms::{Csn, Durability, Epoch, NodeId, PairId, Root};
 use cell_test_kit::{NODE, Process};
 use cell_wal::sim::{SimDevice, SimDisk};
 
@@ -110,6 +110,13 @@ impl Node {
         }
     }
 
+    /// Begins to create a pair.
+    fn create(&self) -> Result<TakeoverRun, RecoveryError> {
+        let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: GEOMETRY };
+        let progress = Arc::new(Progress::new(0));
+        TakeoverRun::create(&self.process.environment, &new, self.publish(), &progress)
+    }
+
     fn look(&mut self) {
         let effects = self.driver.look(self.sim.now_ns()).unwrap();
         self.follow(effects);
@@ -136,11 +143,7 @@ impl Node {
                 ControlEffect::HoldGrowth(_) => {}
                 ControlEffect::Tune(tuning) => self.tuned.push(tuning.revision),
                 ControlEffect::Create => {
-                    let (incarnation, node, geometry) = (self.process.lease, NODE, GEOMETRY);
-                    let (new, progress) =
-                        (NewPair { incarnation, node, geometry }, Arc::new(Progress::new(0)));
-                    let run = TakeoverRun::create(&self.process.environment, &new, self.publish(), &progress)
-                        .unwrap();
+                    let run = self.create().unwrap();
                     self.complete(run);
                 }
                 ControlEffect::Check { .. } | ControlEffect::WriteImage(_) | ControlEffect::Copy(_) => {
@@ -206,6 +209,72 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     node.driver.release();
     let (rows, _) = node.process.environment.table.pairs().unwrap();
     assert!(rows.iter().all(|row| row.owner.is_none()), "{rows:?}");
+}
+
+/// The layout was asked for when the row was there: without an answer the pair stayed New.
+#[test]
+fn creation_one_of_whose_calls_has_no_answer_leaves_no_row_or_goes_on() {
+    for call in 0..3 {
+        let node = join(1);
+        let faults = [Fault::None; 2].into_iter().take(call).chain([Fault::Lost]);
+        node.process.link.plan(faults);
+        let created = node.create().map(|run| run.pair()).ok();
+        node.process.link.mend();
+        let (rows, _) = node.process.environment.table.pairs().unwrap();
+        let pairs: Vec<_> = rows.iter().map(|row| row.pair).collect();
+        let expected: Vec<_> = [PairId(1)].into_iter().chain(created).collect();
+        assert_eq!(pairs, expected, "call {call}");
+    }
+}
+
+/// Its pair was New, and not served, for as long as its owner lived.
+#[test]
+fn pair_of_a_creation_that_was_given_up_is_taken_over_by_its_owner() {
+    let mut node = join(1);
+    node.look();
+    node.take_next();
+    node.look();
+    let effect = node.driver.carry_out(Command::AddPair { meant_for: None });
+    assert!(matches!(effect, Some(ControlEffect::Create)));
+    // Layout, counter and transaction: what was tried is looked for in vain.
+    node.process.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    node.process.link.plan([Fault::Lost; 100]);
+    assert!(node.create().is_err_and(|error| error.is_transient()));
+    node.process.link.mend();
+    let row = node.process.environment.table.pair(PairId(2)).unwrap();
+    assert_eq!((row.owner, row.state), (Some(node.process.lease), PairState::New));
+    node.look();
+    assert!(node.jobs.take_smallest().is_none(), "for all that is known here it is being created");
+
+    let effect = node.driver.not_created();
+    node.follow([effect]);
+    assert!(matches!(node.notified.last(), Some(ControlEvent::PairRefused)));
+    node.look();
+    node.take_next();
+    assert_eq!(node.served, [PairId(1), PairId(2)]);
+    let row = node.process.environment.table.pair(PairId(2)).unwrap();
+    assert_eq!((row.epoch, row.state), (Epoch(2), PairState::Serving));
+}
+
+/// A creation that fails after its row was written is no other case: its run is dropped.
+#[test]
+fn pair_of_a_creation_that_was_dropped_half_way_is_taken_over_by_its_owner() {
+    let mut node = join(1);
+    node.look();
+    node.take_next();
+    node.look();
+    assert!(node.driver.carry_out(Command::AddPair { meant_for: None }).is_some());
+    let mut run = node.create().unwrap();
+    let mut device = node.process.disk.device_alone();
+    for _ in 0..4 {
+        run.step(&mut device, || node.sim.now_ns()).unwrap();
+    }
+    drop((run, device));
+    let effect = node.driver.not_created();
+    node.follow([effect]);
+    node.look();
+    node.take_next();
+    assert_eq!(node.served, [PairId(1), PairId(2)]);
 }
 
 #[test]

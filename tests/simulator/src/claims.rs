@@ -258,9 +258,8 @@ impl Node {
     }
 
     fn not_created(&mut self) {
-        if let Some(ControlEffect::Notify(event)) =
-            self.claims.driver.as_ref().map(ControlDriver::not_created)
-        {
+        let effect = self.claims.driver.as_mut().map(ControlDriver::not_created);
+        if let Some(ControlEffect::Notify(event)) = effect {
             self.notify(event);
         }
     }
