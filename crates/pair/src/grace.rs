@@ -156,9 +156,8 @@ mod tests {
     #[test]
     fn what_lacks_one_of_the_two_conditions_is_not_given_back() {
         let resting = Resting { csn: Csn(7), reusable_at_ns: 500, freed: Freed::Slot(SlotIndex(1)) };
-        let given = |durable, now_ns| {
-            std::panic::catch_unwind(|| resting.into_freed(Csn(durable), now_ns)).is_ok()
-        };
+        let given =
+            |durable, now_ns| std::panic::catch_unwind(|| resting.into_freed(Csn(durable), now_ns)).is_ok();
         assert_eq!([given(7, 500), given(8, 501)], [true; 2]);
         assert_eq!([given(6, 500), given(7, 499), given(6, 499)], [false; 3]);
     }
