@@ -183,7 +183,7 @@ impl Balancer {
     fn step(&self, now_ms: u64, figures: &Figures) -> Found {
         let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
         if let Some(moving) = figures.moving {
-            let step = self.while_moving(now_ms, figures, moving);
+            let step = self.while_moving(figures, moving);
             let blocked = match moving.cause {
                 MoveCause::Operator => all_blocked(figures, PairObstacle::OtherMove { pair: moving.pair }),
                 _ if drains => {
@@ -213,15 +213,14 @@ impl Balancer {
     }
 
     /// What becomes of a move that is under way.
-    fn while_moving(&self, now_ms: u64, figures: &Figures, moving: MoveUnderWay) -> NextStep {
+    fn while_moving(&self, figures: &Figures, moving: MoveUnderWay) -> NextStep {
         if let Some(why) = what_ends(figures, moving) {
             return NextStep::Cancel { pair: moving.pair, why };
         }
         let is_full = |member: &MemberFigures| member.node == moving.from && member.writes_wait;
         let relieves = self.history.is_relieved(moving.from) || figures.members.iter().any(is_full);
         let may_wait = moving.cause == MoveCause::Balance && !moving.handed && !relieves;
-        let held_up = || relief::held_up(now_ms, figures, &self.history, &self.rules);
-        match may_wait.then(held_up).flatten() {
+        match may_wait.then(|| relief::held_up(figures, &self.rules)).flatten() {
             Some(node) => NextStep::Cancel { pair: moving.pair, why: CancelReason::WritesWait { node } },
             None => NextStep::Rest(RestReason::Moving(moving)),
         }

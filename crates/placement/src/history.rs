@@ -75,9 +75,7 @@ impl History {
             } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
                 *at_ms = now_ms;
             }
-            // One that was handed over before its cancelling was seen goes on.
-            let is_cancelled = self.cancelled == Some(moving.pair) && !moving.handed;
-            if moving.cause == MoveCause::Balance && !is_cancelled {
+            if moving.cause == MoveCause::Balance && self.cancelled != Some(moving.pair) {
                 self.moved(now_ms, moving.pair, [moving.from, moving.to]);
             }
         }

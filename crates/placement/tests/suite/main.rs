@@ -3,7 +3,6 @@
 #![allow(clippy::cast_possible_truncation, reason = "the tests' numbers are small")]
 
 mod balance;
-mod cancels;
 mod cluster;
 mod dividing;
 mod drains;
