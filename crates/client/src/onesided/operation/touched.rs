@@ -19,14 +19,15 @@ impl ReadOperation {
             || self.headers.iter().any(|header| header.leaf.pair == pair)
     }
 
-    /// Of which pair a lookup is reading, and which region.
+    /// Of which pair a lookup is reading, and which region. None of a read that an operation asked for before
+    /// it began anew, and whose lookup it does not have any more.
     pub(in crate::onesided) fn region_read(&self, lookup: u16) -> Option<(PairAt, PairRegion)> {
-        let lookup = self.lookups.get(usize::from(lookup))?;
+        let lookup = self.lookups[..self.lookups_used].get(usize::from(lookup))?;
         match lookup.stage {
             LookupStage::Walking => lookup.walk.location().map(|at| (at.pair, PairRegion::Nodes)),
             LookupStage::Fetching(pair, _) => Some((pair, PairRegion::Extents)),
             LookupStage::Confirming { from, .. } => {
-                Some((self.confirming[from].leaf.pair, PairRegion::Nodes))
+                self.confirming.get(from).map(|header| (header.leaf.pair, PairRegion::Nodes))
             }
             LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => None,
         }
