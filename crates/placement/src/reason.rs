@@ -396,16 +396,18 @@ impl fmt::Display for GaveNothing {
             (self.lift, "would be too much for any other node"),
             (self.no_gain, "would help too little"),
         ];
-        let parts: Vec<String> = counts
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, words)| format!("{count} {words}"))
-            .collect();
-        if parts.is_empty() {
-            return f.write_str("it has no pairs");
-        }
-        write!(f, "of its pairs {}", parts.join(", "))
+        of_its_pairs(f, &counts)
     }
+}
+
+/// How many pairs of a node each cause keeps.
+fn of_its_pairs(f: &mut fmt::Formatter<'_>, counts: &[(u32, &str)]) -> fmt::Result {
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = counted.map(|(count, words)| format!("{count} {words}")).collect();
+    if parts.is_empty() {
+        return f.write_str("it has no pairs");
+    }
+    write!(f, "of its pairs {}", parts.join(", "))
 }
 
 impl fmt::Display for NoRelief {
@@ -419,15 +421,7 @@ impl fmt::Display for NoRelief {
             (self.small, "would give no more than is left"),
             (self.no_room, "find too little memory elsewhere"),
         ];
-        let parts: Vec<String> = counts
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, words)| format!("{count} {words}"))
-            .collect();
-        if parts.is_empty() {
-            return f.write_str("it has no pairs");
-        }
-        write!(f, "of its pairs {}", parts.join(", "))?;
+        of_its_pairs(f, &counts)?;
         match self.no_room {
             0 => Ok(()),
             _ => write!(f, " (at most {} is left at a node that takes pairs)", size(self.most_left_bytes)),
