@@ -51,7 +51,7 @@ impl Reader {
             ReadOwner::Lookup { slot, serial, lookup, .. } => {
                 let operation = &self.operations[usize::from(slot)];
                 let waits = operation.serial == serial && operation.state == ReadState::Reading;
-                operation.region_read(lookup).filter(|_| waits)
+                waits.then(|| operation.region_read(lookup)).flatten()
             }
         }
     }
