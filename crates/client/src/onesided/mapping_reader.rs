@@ -2,7 +2,8 @@
 //!
 //! What a search in place lacks goes the way of reads, and these have the fabric map what they read. So the
 //! fabric is asked when a read of a region has come back that is not known to be mapped: nothing else needs
-//! to happen for a pair that is new, was moved or taken over, or gets its first entries.
+//! to happen for a pair that is new, was moved or taken over, or gets its first entries. It is asked for the
+//! regions of such pairs alone: a client may know of thousands that it never reads.
 
 use cell_fabric::{MappedRegion, RegionKey};
 
@@ -32,6 +33,7 @@ impl Reader {
         if self.context.regions.lacks(pair, region)
             && let Some(worker) = self.workers.get_mut(link.index())
         {
+            self.context.regions.on_unmapped_read(pair);
             self.mapping_wanted |= worker.mapping.is_due_after_read();
         }
     }

@@ -270,6 +270,7 @@ mod tests {
             regions.add(Reported::new(LinkId::BOOTSTRAP, &reply, true).unwrap());
             let [node, extent] = [node, extent].map(|region| MappedRegion::local(region, Arc::default()));
             let mapped = |key: RegionKey| if key.0 == 1 { node.clone() } else { extent.clone() };
+            regions.on_unmapped_read(regions.first().unwrap());
             assert!(!regions.map(&mut |_, key| Some(mapped(key))).is_empty());
             let (reader, needs) = (PageReader::default(), Vec::new());
             Memory { nodes, extents, geometry, slot, csn: 0, regions, reader, needs }

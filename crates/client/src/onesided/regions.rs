@@ -31,6 +31,8 @@ pub(crate) struct PairRow {
     pub(crate) header_asked: bool,
     /// Its regions, as far as this process has them mapped.
     pub(crate) mapped: Option<MappedPair>,
+    /// A region of it that is not mapped was read since the fabric was asked last.
+    unmapped_read: bool,
 }
 
 /// What a worker has reported: its registrations, and the number of their list.
@@ -53,6 +55,8 @@ pub(crate) struct Regions {
     by_region: Vec<(RegionId, PairAt)>,
     /// The same by pair: every reply names one.
     by_pair: Vec<(PairId, PairAt)>,
+    /// The places whose pairs have a region that was read and is not mapped: the fabric may have it by now.
+    unmapped_reads: Vec<PairAt>,
     root: Option<Root>,
     /// Where meganodes are in what is mapped.
     pub(super) meganodes: MeganodeCache,
@@ -142,6 +146,7 @@ impl Regions {
         }
         self.by_region.retain(|(_, place)| *place != at);
         self.by_pair.retain(|(_, place)| *place != at);
+        self.unmapped_reads.retain(|place| *place != at);
         self.meganodes.forget_pair(at);
         let place = self.pair_mut(at);
         (place.mapped, place.row.node_key) = (None, 0); // no registration has this key
@@ -219,15 +224,24 @@ impl Regions {
         &mut self.places[usize::from(at)]
     }
 
-    /// Maps what is not mapped yet, as far as `mapped` has it. By which connections that was anything.
+    /// A region of a pair was read that is not mapped.
+    pub(crate) fn on_unmapped_read(&mut self, at: PairAt) {
+        if !std::mem::replace(&mut self.pair_mut(at).unmapped_read, true) {
+            self.unmapped_reads.push(at);
+        }
+    }
+
+    /// Maps what was read and is not mapped yet, as far as `mapped` has it. By which connections that was
+    /// anything.
     pub(crate) fn map(
         &mut self,
         mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>,
     ) -> LinkSet {
-        let Regions { places, by_pair, .. } = self;
+        let Regions { places, unmapped_reads, .. } = self;
         let mut found = LinkSet::default();
-        for (_, at) in by_pair {
-            let pair = &mut places[usize::from(*at)];
+        for at in unmapped_reads.drain(..) {
+            let pair = &mut places[usize::from(at)];
+            pair.unmapped_read = false;
             let link = pair.link;
             if pair.map(&mut |key| mapped(link, key)) {
                 found.insert(link);
@@ -311,8 +325,16 @@ impl PairRow {
         let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);
         let geometry = Geometry::new(node, slot, size(row.header_bytes.into())?).ok()?;
         let geometry = geometry.with_node_crc(!reads_ordered);
-        let visible = Csn::ZERO;
-        Some(PairRow { row, link, geometry, operation_ns_max, visible, header_asked: false, mapped: None })
+        Some(PairRow {
+            row,
+            link,
+            geometry,
+            operation_ns_max,
+            visible: Csn::ZERO,
+            header_asked: false,
+            mapped: None,
+            unmapped_read: false,
+        })
     }
 
     /// Maps of the pair's regions what is not mapped yet, as far as `mapped` knows it and it is what the

@@ -15,6 +15,7 @@ pub(crate) fn mapped(options: ClientOptions, owner: Owner) -> ReadHarness {
     let mut harness = filled(ReadHarness::with(options, owner, true), 20);
     harness.owner.map();
     assert_eq!(harness.get(&key(1)), Some(value(1)), "by reads, which is when regions are mapped");
+    assert_eq!(harness.get(&key(150)), None, "the second pair's, if that has any keys");
     let before = harness.counters();
     assert_eq!(harness.get(&key(1)), Some(value(1)));
     let after = harness.counters();

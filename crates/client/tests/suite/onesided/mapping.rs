@@ -2,6 +2,8 @@
 //! mapped soon, whatever pairs have and wherever they go. All entries are the second pair's; the first one
 //! has the router alone, so that nothing reads its extents.
 
+use std::collections::BTreeSet;
+
 use cell_client::{OneSidedCounters, Operation};
 use cell_protocol::{Bound, Scan};
 
@@ -121,6 +123,21 @@ fn fabric_that_maps_nothing_is_asked_ever_more_seldom() {
     let counters = harness.counters();
     assert!(counters.in_place == 0 && counters.reads > 5_000, "{counters:?}");
     assert!((1..=20).contains(&harness.mappings_asked), "{} times", harness.mappings_asked);
+}
+
+/// Each time that the fabric had something mapped, it was asked for the regions of all pairs: a client of a
+/// thousand pairs asked a thousand times for each of them.
+#[test]
+fn fabric_is_asked_for_regions_of_pairs_that_were_read_and_of_no_other() {
+    let mut harness = ReadHarness::with(options(), owner(), true);
+    let regions_of = |harness: &ReadHarness, pair: usize| {
+        let owned = &harness.owner.pairs[pair];
+        BTreeSet::from([owned.node_key(), owned.extent_key()])
+    };
+    assert_eq!(harness.keys_asked, regions_of(&harness, 0), "of which the header was read");
+    harness.keys_asked.clear();
+    assert_eq!(harness.get(&key(150)), Some(value(150)));
+    assert_eq!(harness.keys_asked, regions_of(&harness, 1), "which has the entry");
 }
 
 /// What is found in a leaf without entries rests on the registration of its tree nodes.

@@ -1,6 +1,6 @@
 //! A core that searches itself, a wire and a memory that the test holds in its hands.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use cell_client::{
     ClientCommand, ClientCore, ClientOptions, Completion, LinkId, OneSidedCounters, Operation, Output,
@@ -48,6 +48,8 @@ pub(crate) struct ReadHarness {
     pub(crate) told: Vec<ToldOfReads>,
     /// How often the fabric was asked which regions are mapped.
     pub(crate) mappings_asked: usize,
+    /// The regions that it was asked for.
+    pub(crate) keys_asked: BTreeSet<u64>,
     /// Which pairs the worker reports.
     pub(crate) pairs_reported: usize,
     /// How long the client's process is stopped right after it has read its clock the next time.
@@ -122,6 +124,7 @@ impl ReadHarness {
             kinds: Vec::new(),
             told: Vec::new(),
             mappings_asked: 0,
+            keys_asked: BTreeSet::new(),
             pairs_reported: 2,
             stop_ns: 0,
             meanwhile: None,
@@ -189,8 +192,11 @@ impl ReadHarness {
         }
         if self.core.wants_mapping() {
             self.mappings_asked += 1;
-            let owner = &self.owner;
-            self.core.map_regions(&mut |_, key| owner.mapped(key));
+            let ReadHarness { core, owner, keys_asked, .. } = self;
+            core.map_regions(&mut |_, key| {
+                keys_asked.insert(key.0);
+                owner.mapped(key)
+            });
         }
         self.validate();
         busy || self.core.is_validating()
