@@ -2,15 +2,29 @@
 //! connections. Each costs a step, none an answer.
 
 use cell_client::{AttemptError, LinkId, Operation, Output};
-use cell_fabric::{CloseReason, ReadFailure};
+use cell_fabric::{CloseReason, ReadFailure, RemoteRead};
 use cell_protocol::{Bound, Found, RequestKind, Scan};
 use cell_terms::{ExtentOffset, Root};
 
 use crate::onesided::answers::{filled, key, routed, routed_owner, value};
 use crate::onesided::read_harness::{MS, ReadHarness, options};
 
-fn is_node(harness: &ReadHarness, read: &cell_fabric::RemoteRead) -> bool {
+fn is_node(harness: &ReadHarness, read: &RemoteRead) -> bool {
     read.key.0 == harness.owner.pairs[0].node_key() && read.length == 512
+}
+
+/// Answers reads, so many at most, each with what `spoil` makes of it, until the server is asked.
+fn spoil_reads(harness: &mut ReadHarness, reads_max: usize, spoil: impl Fn(&RemoteRead, &mut [u64])) {
+    for _ in 0..reads_max {
+        harness.step();
+        if !harness.asked.is_empty() {
+            return;
+        }
+        let Some((read, tag)) = harness.posted.pop() else { continue };
+        let mut words = harness.owner.read(&read).unwrap();
+        spoil(&read, &mut words);
+        harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
+    }
 }
 
 #[test]
@@ -38,18 +52,7 @@ fn torn_node_is_read_again() {
 fn node_that_is_always_torn_is_left_to_the_server() {
     let mut harness = filled(ReadHarness::new(), 5);
     harness.submit(&Operation::Get { key: &key(3) });
-    for _ in 0..1_000 {
-        harness.step();
-        if !harness.asked.is_empty() {
-            break;
-        }
-        let Some((read, tag)) = harness.posted.pop() else { continue };
-        let mut words = harness.owner.read(&read).unwrap();
-        if read.length == 512 {
-            words[0] |= 1;
-        }
-        harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
-    }
+    spoil_reads(&mut harness, 1_000, |read, words| words[0] |= u64::from(read.length == 512));
     assert_eq!(harness.asked, [RequestKind::Get]);
     assert!(harness.counters().torn < 100, "a bounded number of times");
 }
@@ -326,17 +329,10 @@ fn torn_leaf_that_is_to_confirm_a_header_is_read_again_a_bounded_number_of_times
         harness.submit(&Operation::MultiGet { keys: &[b"long"] });
         harness.run_to_extent();
         harness.complete_one(); // the header
-        for _ in 0..torn_max {
-            harness.step();
-            if !harness.asked.is_empty() {
-                break;
-            }
-            let (read, tag) = harness.posted.remove(0);
-            assert!(is_node(&harness, &read), "{read:?}");
-            let mut words = harness.owner.read(&read).unwrap();
+        spoil_reads(&mut harness, torn_max, |read, words| {
+            assert_eq!(read.length, 512, "of the leaf alone");
             words[0] |= 1;
-            harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
-        }
+        });
         harness.run();
         let outcome = harness.core.completion().unwrap().outcome;
         if torn_max == 1 {
@@ -355,18 +351,11 @@ fn extent_that_is_never_its_leafs_is_left_to_the_server() {
     let mut harness = filled(ReadHarness::new(), 5);
     let extents = harness.owner.pairs[0].extent_key();
     harness.submit(&Operation::Get { key: &key(3) });
-    for _ in 0..1_000 {
-        harness.step();
-        if !harness.asked.is_empty() {
-            break;
-        }
-        let Some((read, tag)) = harness.posted.pop() else { continue };
-        let mut words = harness.owner.read(&read).unwrap();
+    spoil_reads(&mut harness, 1_000, |read, words| {
         if read.key.0 == extents {
             words.fill(0);
         }
-        harness.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
-    }
+    });
     assert_eq!(harness.asked, [RequestKind::Get]);
     assert!(harness.counters().crc < 100, "a bounded number of times");
 }
