@@ -346,6 +346,36 @@ fn torn_leaf_that_is_to_confirm_a_header_is_read_again_a_bounded_number_of_times
     assert!(harness.counters().torn < 100, "a bounded number of times");
 }
 
+/// The client ended by an index that was out of bounds (seed 8000413):
+///
+/// 1. a page of keys reads its leaves again, to confirm the headers that it has read;
+/// 2. the first leaf is another one by now, and the page begins anew while its last leaf is still on its way;
+/// 3. the page has fewer headers now, and confirms those;
+/// 4. the last leaf of before comes: it was to confirm headers behind the last one that there is.
+#[test]
+fn read_of_before_its_page_began_anew_confirms_nothing() {
+    let mut harness = filled(ReadHarness::new(), 40);
+    harness.submit(&Operation::Scan(Scan { keys_only: true, ..Scan::default() }));
+    let is_confirming = |harness: &ReadHarness| {
+        let posted = &harness.posted; // a walk reads one leaf at a time
+        posted.len() > 1 && posted.iter().all(|(read, _)| is_node(harness, read))
+    };
+    harness.step();
+    while !is_confirming(&harness) {
+        assert!(harness.complete_one(), "the leaves are read again");
+        harness.step();
+    }
+    let (read, late) = harness.posted.pop().expect("the last leaf");
+    harness.owner.put(&key(0), b"newer");
+    (2..40).for_each(|number| harness.owner.delete(&key(number)));
+    harness.run();
+    let words = harness.owner.read(&read).unwrap();
+    harness.core.read_done(LinkId::BOOTSTRAP, late, Ok(&words));
+    let Output::Page(page) = harness.core.completion().unwrap().outcome.unwrap() else { panic!("no page") };
+    assert_eq!((page.len(), page.is_done()), (2, true));
+    assert_eq!((harness.counters().crc, harness.asked.len()), (1, 0), "it began anew, once");
+}
+
 #[test]
 fn extent_that_is_never_its_leafs_is_left_to_the_server() {
     let mut harness = filled(ReadHarness::new(), 5);
