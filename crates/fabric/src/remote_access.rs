@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cell_terms::Words;
+use cell_terms::{WORDS_PER_LINE, Words};
 
 /// Names one registration of a region. Whoever has it and can reach the fabric can do with the region what
 /// the registration permits.
@@ -102,8 +102,6 @@ pub enum ReadFailure {
     #[error("the peer serves no one-sided reads")]
     Unsupported,
 }
-
-const WORDS_PER_LINE: usize = 8;
 
 impl RemoteAccess<'_> {
     /// The words that it touches, as a read of them.

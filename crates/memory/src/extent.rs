@@ -22,11 +22,10 @@ mod codec;
 mod reader;
 mod shape;
 
-use cell_terms::ExtentOffset;
+use cell_terms::{ExtentOffset, WORDS_PER_LINE, Words};
 
 use crate::region::{Region, RegionWriter};
 use crate::width::index;
-use cell_terms::Words;
 
 pub use checksum::checksum;
 pub use codec::{EncodedExtent, ExtentEncoder, ExtentHeader, ExtentView};
@@ -37,7 +36,6 @@ pub use shape::{
 
 /// Lines that [`prefetch`] asks for; the processor's own prefetcher takes over behind them.
 const PREFETCH_LINES: usize = 6;
-const WORDS_PER_LINE: usize = 8;
 
 /// Writes an encoded extent (from an [`ExtentEncoder`], or out of a log record) to its place, by words. Until
 /// the last word is stored, a reader's checksum fails.

@@ -26,4 +26,4 @@ pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
 pub use publication::{SharedWord, publish_watermarks, published_watermarks};
 pub use root::Root;
 pub use seldom::Seldom;
-pub use words::{Words, WordsMut};
+pub use words::{WORDS_PER_LINE, Words, WordsMut};

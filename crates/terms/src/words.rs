@@ -2,7 +2,7 @@
 //! node, a model checker's cells.
 
 /// Words of a cache line.
-const WORDS_PER_LINE: usize = 8;
+pub const WORDS_PER_LINE: usize = 8;
 
 /// Reads of live memory, one 64-bit word at a time, while a writer may change it.
 ///

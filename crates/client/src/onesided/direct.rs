@@ -7,7 +7,7 @@
 
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
-use cell_terms::{Pointer, Root, Words};
+use cell_terms::{Pointer, Root, WORDS_PER_LINE, Words};
 use cell_tree::{
     LANES, LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult, search_across,
 };
@@ -24,7 +24,6 @@ use crate::mutant::{Mutant, planted};
 const RESTARTS_MAX: u32 = 4;
 
 const WORD_BYTES: usize = 8;
-const WORDS_PER_LINE: usize = 8;
 
 /// Right links that one search follows.
 const RIGHT_LINKS_MAX: u32 = 64;

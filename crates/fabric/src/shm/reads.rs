@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cell_memory::Region;
-use cell_terms::Words;
+use cell_terms::{WORDS_PER_LINE, Words};
 use rustix::io::Errno;
 
 use crate::error::SendError;
@@ -22,7 +22,6 @@ const READS_PER_POLL: usize = 256;
 
 /// A tree node of the usual size; of longer reads the processor sees by itself where they go.
 const PREFETCHED_WORDS_MAX: usize = 128;
-const WORDS_PER_LINE: usize = 8;
 
 /// Where outcomes go.
 pub(super) type Outcomes<'s> = dyn FnMut(ReadTag, Result<&[u64], ReadFailure>) + 's;

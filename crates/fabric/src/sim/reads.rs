@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cell_memory::Region;
-use cell_terms::Words;
+use cell_terms::{WORDS_PER_LINE, Words};
 
 use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
@@ -24,7 +24,6 @@ use super::link::{Arrival, LinkId, Side};
 use super::network::{Due, NetworkState, chance, span};
 use super::read_state::{Completed, Posted, Read, ReadId, Registration};
 
-const WORDS_PER_LINE: usize = 8;
 const MOMENTS_MAX: u64 = 4;
 
 impl OneSided for SimEndpoint {

@@ -11,11 +11,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cell_terms::WORDS_PER_LINE;
+
 use crate::fold::{self, Block, BlockSink, Message};
 use crate::mapping::Mapping;
-
-/// Words of a cache line.
-const WORDS_PER_LINE: usize = 8;
 
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]
