@@ -1,10 +1,11 @@
 #![allow(unsafe_code)] // this file is the one place where live words are touched
 //! Word-atomic access to a mapping: the only code that touches live memory.
 //!
-//! Every access is a load or a store of one aligned `AtomicU64` (or of two at once, which assembly loads as
-//! the processor would load each), so a reader and the writer, in one process or in two, never race in the
-//! language's sense, and no reference to live memory ever exists. A word is never torn; several words may be
-//! of different times, and whoever needs them together validates.
+//! Every access is a load or a store of one aligned `AtomicU64`, so a reader and the writer, in one process
+//! or in two, never race in the language's sense, and no reference to live memory ever exists. A word is
+//! never torn; several words may be of different times, and whoever needs them together validates. The one
+//! exception is what is loaded to be summed: assembly may load two words at once, and promises nothing of
+//! them; the sum shows what they are.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -251,14 +252,18 @@ impl Block for [AtomicU64; 2] {
 
 /// Two words by one instruction. By two they come to two registers, and from these to one, through the port
 /// of the processor through which the multiplications of a sum go, too.
+///
+/// While a writer stores to them any of the sixteen bytes may be of before or after: processors promise of
+/// such a load neither that a word comes whole nor which comes first. Nothing rests on either. What is loaded
+/// here is kept and summed out of this one register, and is believed only if the sum is the one that was
+/// expected: a mixture has another.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn load_two(words: &[AtomicU64; 2]) -> std::arch::x86_64::__m128i {
     let loaded: std::arch::x86_64::__m128i;
     // SAFETY: it reads the sixteen bytes of two atomics that live as long as the borrow, and writes nothing
-    // but the register. Each of them is an aligned word, which this instruction, too, reads whole; it is as
-    // two relaxed loads of them, in either order. To the language it is no access but assembly, so it is
-    // no race either.
+    // but the register, which any bits may be in. To the language it is no access but assembly, so it is no
+    // race with the writer's stores, whatever it finds of them.
     unsafe {
         std::arch::asm!(
             "movdqu {loaded}, [{words}]",
