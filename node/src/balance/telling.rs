@@ -87,6 +87,42 @@ impl PairWatch {
 struct Told {
     at_ns: u64,
     row: FiguresRow,
+    sums: RowSums,
+}
+
+/// What the pairs of a row take and do together.
+#[derive(Clone, Copy, Debug)]
+struct RowSums {
+    bytes: u64,
+    load_ns: u64,
+}
+
+impl RowSums {
+    fn of(row: &FiguresRow) -> RowSums {
+        let add = |sums: RowSums, told: &ToldPair| RowSums {
+            bytes: sums.bytes.saturating_add(told.bytes),
+            load_ns: sums.load_ns.saturating_add(told.load_ns),
+        };
+        row.pairs.iter().fold(RowSums { bytes: 0, load_ns: 0 }, add)
+    }
+}
+
+impl Told {
+    /// Whether figures differ from these so much that somebody should know of it. `may_change`: by less than
+    /// much, too.
+    fn differs_from(&self, row: &FiguresRow, may_change: bool) -> bool {
+        if are_others(&self.row, row) {
+            return true;
+        }
+        let (old, new) = (self.sums, RowSums::of(row));
+        let takes_other = |step, part| {
+            far(old.bytes, new.bytes, step, part)
+                || far(self.row.memory_left_bytes, row.memory_left_bytes, step, part)
+        };
+        let does_other = || far(old.load_ns, new.load_ns, LOAD_STEP_NS, STEP_PART);
+        takes_other(MUCH_STEP, MUCH_PART)
+            || may_change && (takes_other(BYTES_STEP, STEP_PART) || does_other())
+    }
 }
 
 /// See the module's text.
@@ -155,12 +191,7 @@ impl Telling {
         // While writes wait a pair leaves as soon as it is known what is left since the last one has.
         let is_old = told_ms.is_none_or(|ms| latest.writes_wait || ms >= window_ms / TOLD_PARTS);
         let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
-        let differs = |told: &Told| {
-            let left = [&told.row, &row].map(|row| row.memory_left_bytes);
-            let is_much = far(bytes(&told.row), bytes(&row), MUCH_STEP, MUCH_PART)
-                || far(left[0], left[1], MUCH_STEP, MUCH_PART);
-            are_others(&told.row, &row) || is_much || may_change && differ(&told.row, &row)
-        };
+        let differs = |told: &Told| told.differs_from(&row, may_change);
         (is_old || self.told.as_ref().is_none_or(differs)).then_some(row)
     }
 
@@ -180,30 +211,16 @@ impl Telling {
 
     /// It was told.
     pub(super) fn told(&mut self, row: FiguresRow, now_ns: u64) {
-        self.told = Some(Told { at_ns: now_ns, row });
+        self.told = Some(Told { at_ns: now_ns, sums: RowSums::of(&row), row });
     }
 }
 
 /// Whether there are other pairs, or something else keeps them, or writes wait where none did, or the disk is
 /// full.
 fn are_others(old: &FiguresRow, new: &FiguresRow) -> bool {
-    let pairs = |row: &FiguresRow| -> Vec<_> {
-        row.pairs.iter().map(|told| (told.pair, told.epoch, told.hold)).collect()
-    };
     let state = |row: &FiguresRow| (row.state, row.writes_wait, row.disk_full);
-    state(old) != state(new) || pairs(old) != pairs(new)
-}
-
-/// Whether they take or do so much more or less that somebody should know of it.
-fn differ(old: &FiguresRow, new: &FiguresRow) -> bool {
-    let load = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.load_ns));
-    far(bytes(old), bytes(new), BYTES_STEP, STEP_PART)
-        || far(load(old), load(new), LOAD_STEP_NS, STEP_PART)
-        || far(old.memory_left_bytes, new.memory_left_bytes, BYTES_STEP, STEP_PART)
-}
-
-fn bytes(row: &FiguresRow) -> u64 {
-    row.pairs.iter().fold(0, |sum, told| sum.saturating_add(told.bytes))
+    let pair = |told: &ToldPair| (told.pair, told.epoch, told.hold);
+    state(old) != state(new) || !old.pairs.iter().map(pair).eq(new.pairs.iter().map(pair))
 }
 
 /// Whether two figures differ by a step and a part of them.
