@@ -229,7 +229,7 @@ impl Shared {
     }
 
     /// Whether a request comes from another node of the cluster.
-    fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
+    pub(crate) fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
         self.peers.claim_in(headers, self.sources.snapshots.snapshot().incarnation)
     }
 
