@@ -6,7 +6,7 @@ use cell_fabric::ConnectionId;
 use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeader};
 use cell_terms::SessionId;
 
-use super::session_table::{AskingSession, SessionUse};
+use super::session_table::SessionUse;
 use super::waiting::ASKING_BYTES_MAX;
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
@@ -156,7 +156,6 @@ impl Worker {
             return false;
         }
         let stream = (connection, header.id);
-        let begins = matches!(request, Request::PutBegin(_));
         let session = match request {
             Request::Put(Put { name, key, .. })
             | Request::PutBegin(PutBegin { name, key, .. })
@@ -167,9 +166,7 @@ impl Worker {
             }
             Request::KeepAlive { session: Some(session) } => *session,
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {
-                let waits = |(_, asking): &(&SessionId, &AskingSession)| asking.streams.contains(&stream);
-                let asked = self.sessions.asking.iter().find(waits).map(|(session, _)| *session);
-                match asked.or_else(|| self.streams.session_of(stream)) {
+                match self.sessions.awaited_by(stream).or_else(|| self.streams.session_of(stream)) {
                     Some(session) => session,
                     None => return false,
                 }
@@ -183,13 +180,11 @@ impl Worker {
             self.turn_away(connection, header, request);
             return true;
         }
-        if !self.sessions.asking.contains_key(&session) {
+        if !self.sessions.is_asked_about(session) {
             self.commands.push(Command::AskSession { session });
         }
-        let asking = self.sessions.asking.entry(session).or_default();
-        asking.messages.push((connection, message.to_vec()));
-        asking.streams.extend(begins.then_some(stream));
-        self.sessions.asking_bytes += waiting_bytes(message);
+        let is_alone = matches!(request, Request::Put(_) | Request::Delete(_) | Request::KeepAlive { .. });
+        self.sessions.keep(session, (!is_alone).then_some(stream), (connection, message));
         true
     }
 
@@ -202,14 +197,14 @@ impl Worker {
                 (of.kept_ns, of.confirmed) = (now_ns, true);
             }
             Some(false) => self.session_ended(session, None, true),
-            None if self.sessions.asking.contains_key(&session) => {
+            None if self.sessions.is_asked_about(session) => {
                 return self.ask_again(Command::AskSession { session });
             }
             None => return,
         }
-        let Some(asking) = self.sessions.asking.remove(&session) else { return };
+        let Some(messages) = self.sessions.take_asking(session) else { return };
         self.sessions.denied = (open == Some(false)).then_some(session);
-        for (connection, message) in asking.messages {
+        for (connection, message) in messages {
             self.sessions.asking_bytes -= waiting_bytes(&message);
             self.message(connection, &message);
         }

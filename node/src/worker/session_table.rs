@@ -1,12 +1,14 @@
 //! The sessions that are known here, and the messages that wait for what the coordinator says of one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use cell_fabric::ConnectionId;
-use cell_protocol::{RequestHeader, RequestId};
+use cell_protocol::RequestHeader;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{IdMap, SessionId};
 
+use super::stream_table::StreamKey;
 use crate::pairs::waiting_bytes;
 
 /// How often idle sessions are looked for.
@@ -33,9 +35,10 @@ impl SessionUse {
 
 /// Messages that wait until the coordinator has said whether their session is open, in their order.
 #[derive(Debug, Default)]
-pub(super) struct AskingSession {
-    pub(super) messages: Vec<(ConnectionId, Vec<u8>)>,
-    pub(super) streams: Vec<(ConnectionId, RequestId)>,
+struct AskingSession {
+    messages: Vec<(ConnectionId, Vec<u8>)>,
+    /// The streams of which messages are among them.
+    streams: Vec<StreamKey>,
 }
 
 /// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that
@@ -44,7 +47,9 @@ pub(super) struct AskingSession {
 pub(super) struct SessionTable {
     pub(super) known: IdMap<SessionId, SessionUse>,
     /// By ids that clients name as they like, also such as would fall together in an [`IdMap`].
-    pub(super) asking: HashMap<SessionId, AskingSession>,
+    asking: HashMap<SessionId, AskingSession>,
+    /// For which of those sessions messages of a stream wait: each message of any stream asks for that.
+    asking_streams: HashMap<StreamKey, SessionId>,
     pub(super) asking_bytes: usize,
     /// The coordinator said that it is not open; while what waited for that is answered.
     pub(super) denied: Option<SessionId>,
@@ -103,17 +108,55 @@ impl SessionTable {
         self.asking_bytes
     }
 
-    /// Drops what waits of a stream.
-    pub(super) fn forget_stream(&mut self, stream: (ConnectionId, RequestId)) {
-        for asking in self.asking.values_mut() {
-            asking.streams.retain(|of| *of != stream);
-            asking.messages.retain(|(connection, message)| {
-                let id = RequestHeader::peek(message).map(|header| header.id);
-                let goes = (*connection, id) == (stream.0, Some(stream.1));
-                self.asking_bytes -= if goes { waiting_bytes(message) } else { 0 };
-                !goes
-            });
+    /// Whether messages wait for what the coordinator says of a session.
+    pub(super) fn is_asked_about(&self, session: SessionId) -> bool {
+        self.asking.contains_key(&session)
+    }
+
+    /// The session for which messages of a stream wait, if some do.
+    pub(super) fn awaited_by(&self, stream: StreamKey) -> Option<SessionId> {
+        self.asking_streams.get(&stream).copied()
+    }
+
+    /// Keeps a message, which may be one of a stream, until the coordinator has said whether its session is
+    /// open.
+    pub(super) fn keep(
+        &mut self,
+        session: SessionId,
+        stream: Option<StreamKey>,
+        (connection, message): (ConnectionId, &[u8]),
+    ) {
+        self.asking_bytes += waiting_bytes(message);
+        let asking = self.asking.entry(session).or_default();
+        asking.messages.push((connection, message.to_vec()));
+        if let Some(stream) = stream
+            && let Entry::Vacant(place) = self.asking_streams.entry(stream)
+        {
+            place.insert(session);
+            asking.streams.push(stream);
         }
+    }
+
+    /// Takes out what waits for a session. Its bytes count until each is taken off.
+    pub(super) fn take_asking(&mut self, session: SessionId) -> Option<Vec<(ConnectionId, Vec<u8>)>> {
+        let AskingSession { messages, streams } = self.asking.remove(&session)?;
+        for stream in &streams {
+            self.asking_streams.remove(stream);
+        }
+        Some(messages)
+    }
+
+    /// Drops what waits of a stream.
+    pub(super) fn forget_stream(&mut self, stream: StreamKey) {
+        let Some(session) = self.asking_streams.remove(&stream) else { return };
+        let Some(asking) = self.asking.get_mut(&session) else { return };
+        asking.streams.retain(|of| *of != stream);
+        asking.messages.retain(|(connection, message)| {
+            let id = RequestHeader::peek(message).map(|header| header.id);
+            let goes = (*connection, id) == (stream.0, Some(stream.1));
+            self.asking_bytes -= if goes { waiting_bytes(message) } else { 0 };
+            !goes
+        });
     }
 
     /// Sessions that nobody uses, and those in use that are to be spoken for again.
@@ -141,7 +184,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::hash::BuildHasher;
 
-    use cell_protocol::Request;
+    use cell_protocol::{Request, RequestId};
     use cell_terms::PairId;
 
     use super::*;
@@ -216,14 +259,17 @@ mod tests {
             message
         };
         let mut table = SessionTable::default();
-        let messages = vec![(ONE, message(7)), (ONE, message(8)), (OTHER, message(7))];
-        table.asking_bytes = messages.iter().map(|(_, message)| waiting_bytes(message)).sum();
-        let streams = vec![(ONE, RequestId(7)), (OTHER, RequestId(7))];
-        table.asking.insert(SessionId(1), AskingSession { messages, streams });
-        table.forget_stream((ONE, RequestId(7)));
-        let left = &table.asking[&SessionId(1)];
-        assert_eq!(left.messages, [(ONE, message(8)), (OTHER, message(7))]);
-        assert_eq!(left.streams, [(OTHER, RequestId(7))]);
-        assert_eq!(table.asking_bytes(), 2 * waiting_bytes(&message(7)));
+        let (session, stream) = (SessionId(1), |of| (of, RequestId(7)));
+        for of in [ONE, ONE, OTHER] {
+            table.keep(session, Some(stream(of)), (of, &message(7)));
+        }
+        table.keep(session, None, (ONE, &message(8)));
+        table.keep(SessionId(2), None, (ONE, &message(9)));
+        table.forget_stream(stream(ONE));
+        assert_eq!([ONE, OTHER].map(|of| table.awaited_by(stream(of))), [None, Some(session)]);
+        assert_eq!(table.asking_bytes(), 3 * waiting_bytes(&message(7)));
+        assert_eq!(table.take_asking(session), Some(vec![(OTHER, message(7)), (ONE, message(8))]));
+        assert_eq!((table.awaited_by(stream(OTHER)), table.is_asked_about(session)), (None, false));
+        assert!(table.is_asked_about(SessionId(2)));
     }
 }
