@@ -29,7 +29,7 @@ use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
 use crate::messages::{LogRing, PairResources, RecoveredPair, ServedPair, ToWorker};
 use crate::moves::{CopyJob, CopyRun};
 use crate::options::NodeOptions;
-use crate::populate;
+use crate::populate::{self, PopulateSignal};
 use crate::settings::WorkerOptions;
 use crate::takeovers::TakeoverRun;
 
@@ -66,6 +66,8 @@ pub(crate) struct BringUp {
     pub(crate) threads: AtomicUsize,
     /// What copies of pairs that move here read, each.
     pub(crate) move_bytes_per_second: AtomicU64,
+    /// [`populate::start`], or what a test has in its place.
+    pub(crate) start_populate: fn() -> std::io::Result<PopulateSignal>,
 }
 
 /// The terms of the node's lease.
@@ -151,6 +153,12 @@ impl BringUp {
         Ok((Box::new(SlowDevice::new(ring, delay, boottime_ns)), buffers))
     }
 
+    /// The thread that populates a pair's memory. It waits for the pair, and like the pair's ring it is there
+    /// before the pair is this node's.
+    pub(crate) fn populate(&self) -> Result<PopulateSignal, NodeError> {
+        (self.start_populate)().map_err(NodeError::Thread)
+    }
+
     pub(crate) fn publish(&self) -> PublishRequest {
         PublishRequest {
             durability: self.worker_options.pair.durability,
@@ -161,15 +169,16 @@ impl BringUp {
     }
 
     fn create(&self, environment: &Environment, geometry: PairGeometry) -> Result<RecoveredPair, NodeError> {
-        // A pair that is in the table must be served, and for that it needs logs.
+        // A pair that is in the table must be served, and for that it needs logs, and a thread.
         self.log_root.storage.check_root().map_err(WalError::from)?;
         let (mut device, buffers) = self.device()?;
+        let populate = self.populate()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
         let progress = Arc::new(Progress::new(boottime_ns()));
         let run = TakeoverRun::create(environment, &new, self.publish(), &progress)?;
         let (recovered, _) = step_to_the_end(run, device.as_mut(), || true)?;
         let taken = self.take_whole(&recovered);
-        Ok(RecoveredPair { recovered, device, buffers, taken })
+        Ok(RecoveredPair { recovered, device, buffers, populate, taken })
     }
 
     /// Where a device reads the node's regions it takes them here, on the thread that has recovered them.
@@ -187,6 +196,7 @@ impl BringUp {
         self.check_geometry(&job.row)?;
         self.check_disk()?;
         let (mut device, buffers) = self.device()?;
+        let populate = self.populate()?;
         let orders = Arc::clone(&job.orders);
         let mut run = CopyRun::begin(environment, job, self.publish(), boottime_ns())?;
         let (mut is_taken, mut taken) = (!self.reads.whole, Vec::new());
@@ -206,7 +216,7 @@ impl BringUp {
         if !is_taken {
             taken = self.take_whole(&recovered);
         }
-        Ok(RecoveredPair { recovered, device, buffers, taken })
+        Ok(RecoveredPair { recovered, device, buffers, populate, taken })
     }
 
     /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go
@@ -242,12 +252,12 @@ impl BringUp {
     }
 
     /// What the worker's thread keeps of a pair that is served from here on.
-    pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
-        let RecoveredPair { recovered, device, buffers, taken } = mine;
+    pub(crate) fn serve(&self, mine: RecoveredPair) -> ServedPair {
+        let RecoveredPair { recovered, device, buffers, mut populate, taken } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
-        let populate = populate::start(&pair).map_err(NodeError::Thread)?;
+        populate.begin(&pair);
         let resources = PairResources { device, populate, _buffers: buffers, _taken: taken };
-        Ok(ServedPair { pair, resources })
+        ServedPair { pair, resources }
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

@@ -216,7 +216,7 @@ impl Control {
                     self.follow(effect);
                 }
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
-                Ok(Work::Copied { job, ended }) => self.copied(&job, ended)?,
+                Ok(Work::Copied { job, ended }) => self.copied(&job, ended),
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.driver.stop(),
                 Ok(Work::Settings(settings)) => self.apply_live(&settings),
@@ -347,7 +347,7 @@ impl Control {
         match report {
             TakeoverReport::Times { pair, dead, times } => self.driver.times(pair, dead, times),
             TakeoverReport::Taken { mine } => {
-                let ServedPair { pair, resources } = self.bring_up.serve(*mine)?;
+                let ServedPair { pair, resources } = self.bring_up.serve(*mine);
                 let effect = self.driver.taken(pair, resources);
                 self.follow(effect);
             }
@@ -377,14 +377,10 @@ impl Control {
     }
 
     /// A copy has ended.
-    fn copied(
-        &mut self,
-        job: &CopyJob,
-        ended: Result<Box<RecoveredPair>, NodeError>,
-    ) -> Result<(), NodeError> {
+    fn copied(&mut self, job: &CopyJob, ended: Result<Box<RecoveredPair>, NodeError>) {
         let end = match ended {
             Ok(mine) => {
-                let ServedPair { pair, resources } = self.bring_up.serve(*mine)?;
+                let ServedPair { pair, resources } = self.bring_up.serve(*mine);
                 let effect = self.driver.taken(pair, resources);
                 self.follow(effect);
                 CopyEnd::Served
@@ -393,7 +389,6 @@ impl Control {
             Err(error) => CopyEnd::Failed { why: with_causes(&error), failure: CopyFailure::Final },
         };
         self.driver.copied(job, end);
-        Ok(())
     }
 
     /// Creates one more pair on a thread of its own: it waits for the disk.
@@ -410,8 +405,9 @@ impl Control {
     }
 
     fn grown(&mut self, grown: Result<Box<RecoveredPair>, NodeError>) {
-        match grown.and_then(|mine| self.bring_up.serve(*mine)) {
-            Ok(ServedPair { pair, resources }) => {
+        match grown {
+            Ok(mine) => {
+                let ServedPair { pair, resources } = self.bring_up.serve(*mine);
                 let effects = self.driver.created(pair, resources);
                 self.follow(effects);
             }

@@ -53,12 +53,14 @@ pub(crate) struct PairResources {
     pub(crate) _taken: Vec<TakenRegion>,
 }
 
-/// A pair that was recovered, with its log's device.
+/// A pair that was recovered, with what it is served with.
 pub(crate) struct RecoveredPair {
     pub(crate) recovered: Recovered,
     pub(crate) device: Box<LogRing>,
     /// What the device's buffers count for.
     pub(crate) buffers: Reservation,
+    /// It waits for the pair.
+    pub(crate) populate: PopulateSignal,
     /// What a device has taken of its memory.
     pub(crate) taken: Vec<TakenRegion>,
 }

@@ -4,22 +4,32 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::Thread;
 
 use cell_fabric::{RegionTaker, TakenRegion};
 use cell_memory::Region;
 use cell_pair::Pair;
+use cell_recovery::image::ImageSource;
 use cell_terms::text::with_causes;
 
 /// The worker's end: raising it wakes the thread when something was granted.
 #[derive(Debug)]
 pub(crate) struct PopulateSignal {
+    /// The thread waits for it first.
+    source: Sender<ImageSource>,
     stop: Arc<AtomicBool>,
     thread: Thread,
     reported_bytes: u64,
 }
 
 impl PopulateSignal {
+    /// Hands over the pair, whose granted memory is given to it from here on.
+    pub(crate) fn begin(&mut self, pair: &Pair) {
+        self.reported_bytes = pair.granted_bytes();
+        let _ = self.source.send(pair.source()); // the thread lasts until this end is dropped
+    }
+
     /// Signals that something may have been granted. Cheap where nothing was.
     pub(crate) fn raise(&mut self, pair: &Pair) {
         let granted = pair.granted_bytes();
@@ -51,15 +61,17 @@ pub(crate) fn take_whole(regions: [&Region; 2], taker: &RegionTaker) -> Vec<Take
     regions.into_iter().filter_map(|region| take(region).inspect_err(warn).ok().flatten()).collect()
 }
 
-/// Starts the thread, which at once gives memory to what is granted.
+/// Starts the thread, which waits for its pair. It is started before a pair becomes this node's: one that is
+/// in the table is to be served, whatever the system still has to give by then.
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(pair: &Pair) -> std::io::Result<PopulateSignal> {
-    let source = pair.source();
+pub(crate) fn start() -> std::io::Result<PopulateSignal> {
+    let (source, given) = channel::<ImageSource>();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let handle = std::thread::Builder::new().name("cell-populate".into()).spawn(move || {
+        let Ok(source) = given.recv() else { return }; // the pair did not become this node's
         while !stopped.load(Ordering::Acquire) {
             for region in [&source.extent, &source.node] {
                 if let Err(error) = region.populate_granted() {
@@ -69,5 +81,5 @@ pub(crate) fn start(pair: &Pair) -> std::io::Result<PopulateSignal> {
             std::thread::park();
         }
     })?;
-    Ok(PopulateSignal { stop, thread: handle.thread().clone(), reported_bytes: pair.granted_bytes() })
+    Ok(PopulateSignal { source, stop, thread: handle.thread().clone(), reported_bytes: 0 })
 }

@@ -124,19 +124,21 @@ impl Runner {
         let (pair, dead) = (job.claim.pair, job.dead);
         self.bring_up.check_geometry(&self.environment.table.pair(pair)?)?;
         let (mut device, buffers) = self.bring_up.device()?;
+        let populate = self.bring_up.populate()?;
         let mut environment = self.environment.clone();
         environment.options.threads = self.bring_up.threads.load(Ordering::Relaxed);
         let run = TakeoverRun::begin(&environment, job, self.bring_up.publish());
         let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
         self.report(TakeoverReport::Times { pair, dead, times });
         let taken = self.bring_up.take_whole(&recovered);
-        Ok(RecoveredPair { recovered, device, buffers, taken })
+        Ok(RecoveredPair { recovered, device, buffers, populate, taken })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io::ErrorKind;
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, AtomicUsize};
     use std::sync::mpsc::channel;
@@ -156,6 +158,7 @@ mod tests {
     use crate::messages::ToWorker;
     use crate::moves::{CopyJob, CopyOrders};
     use crate::options::NodeOptions;
+    use crate::populate;
     use crate::settings::WorkerOptions;
 
     const NODE: NodeId = NodeId(0);
@@ -253,6 +256,7 @@ mod tests {
             progress: Arc::new(Progress::new(0)),
             threads: AtomicUsize::new(1),
             move_bytes_per_second: AtomicU64::new(0),
+            start_populate: populate::start,
         })
     }
 
@@ -301,7 +305,7 @@ mod tests {
         };
         assert_eq!((device.held(), device.threads()), (2, vec!["cell-recovery".to_owned(); 2]));
         // It is on its way to the worker: what the device has goes along.
-        let served = bring_up.serve(*taken).unwrap();
+        let served = bring_up.serve(*taken);
         assert_eq!(device.held(), 2);
         drop(served);
         assert_eq!(device.held(), 0);
@@ -366,6 +370,31 @@ mod tests {
         std::fs::rename(folder.path().join("away"), folder.path().join("log")).unwrap();
         drop(bring_up.grow(&environment).unwrap());
         only_row(&bring_up);
+    }
+
+    /// A pair that had got its row was in the table as served, and by nobody: there was no thread for it.
+    #[test]
+    fn node_that_has_no_thread_for_a_pair_gets_none() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let able = Arc::into_inner(bring_up(folder.path(), &link, &device)).unwrap();
+        let environment = able.environment();
+        let created = able.grow(&environment).unwrap();
+        let pair = created.recovered.pair;
+        drop(created);
+        let unable = Arc::new(BringUp { start_populate: || Err(ErrorKind::WouldBlock.into()), ..able });
+        let Err(error) = unable.grow(&environment) else { panic!("there is no thread") };
+        assert!(matches!(error, NodeError::Thread(_)), "{error}");
+        let before = only_row(&unable);
+        sim.advance(2 * LEASE_MS * 1_000_000);
+        let (reports, work) = channel();
+        let recoverer = Recoverer::start(unable.clone(), environment, reports).unwrap();
+        recoverer.push(vec![takeover_of(pair, unable.incarnation, &link)]);
+        let report = work.recv_timeout(Duration::from_secs(600)).unwrap();
+        let Work::Takeover(TakeoverReport::Refused { error, .. }) = report else { panic!("it is refused") };
+        assert!(matches!(error, NodeError::Thread(_)), "{error}");
+        let after = only_row(&unable);
+        assert_eq!((after.epoch, after.state), (before.epoch, before.state), "nobody has claimed it");
     }
 
     /// What was taken for it stayed locked for as long as the process lived.

@@ -37,6 +37,7 @@ use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max
 use crate::memory_watch::MemoryWatch;
 use crate::messages::{Inbound, ToWorker, Work};
 use crate::options::NodeOptions;
+use crate::populate;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{SharedSnapshot, Shell};
@@ -236,6 +237,7 @@ impl StartingNode {
         let worker = spawn_worker(shell, to_control.clone())?;
         let bring_up = Arc::new(BringUp {
             threads: AtomicUsize::new(recovery_threads(settings)),
+            start_populate: populate::start,
             move_bytes_per_second: AtomicU64::new(settings.integer("move_bytes_per_second")),
             advertised: options.advertised.clone().unwrap_or_else(|| address.to_string()),
             home: home_name(&options.home, &self.lock, incarnation),
