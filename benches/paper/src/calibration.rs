@@ -87,13 +87,14 @@ impl Calibration {
     fn find_wire(&mut self) {
         let (row, card, readers) = (self.inputs.table1[0], self.cards[0].1, self.readers());
         let (mut shortest_ns, mut longest_ns) = (1_000.0, 30_000.0);
+        let mut reached = None;
         for _ in 0..14 {
             self.wire_ns = 0.5 * (shortest_ns + longest_ns);
-            let reaches = |run: &Observed, mops: f64| run.rate_k() >= 950.0 * mops;
-            if reaches(&self.raw(card, readers, 0).run(), row.read_mops)
-                && reaches(&self.raw(card, 0, readers).run(), row.message_mops)
-                && reaches(&self.both(card), row.hybrid_mops)
-            {
+            let least_k = |mops: f64| 950.0 * mops;
+            let is_reached = self.raw(card, readers, 0).run().rate_k() >= least_k(row.read_mops)
+                && self.raw(card, 0, readers).run().rate_k() >= least_k(row.message_mops)
+                && self.reaches_both(card, least_k(row.hybrid_mops), &mut reached);
+            if is_reached {
                 shortest_ns = self.wire_ns;
             } else {
                 longest_ns = self.wire_ns;
@@ -101,13 +102,32 @@ impl Calibration {
         }
     }
 
+    /// Whether [`Calibration::both`] does so much. One mix that does is enough: `reached` is the one that did
+    /// last, which is tried first.
+    fn reaches_both(&self, card: Card, least_k: f64, reached: &mut Option<usize>) -> bool {
+        let first = *reached;
+        let mut mixes = first.into_iter().chain(self.mixes());
+        let found = mixes.find(|readers| self.mixed(card, *readers).rate_k() >= least_k);
+        *reached = found.or(first);
+        found.is_some()
+    }
+
     /// Messages and reads at once, by twice as many clients. Whether as many read as send messages, the paper
     /// does not say: it searched for the highest throughput.
     pub(crate) fn both(&self, card: Card) -> Observed {
-        let clients = 2 * self.readers();
-        let runs = (4..clients).step_by(2).map(|readers| self.raw(card, readers, clients - readers).run());
+        let runs = self.mixes().map(|readers| self.mixed(card, readers));
         let highest = runs.max_by(|one, other| one.rate_k().total_cmp(&other.rate_k()));
         highest.expect("there are several clients")
+    }
+
+    /// How many of these clients read, of each mix that is tried.
+    fn mixes(&self) -> impl Iterator<Item = usize> + use<> {
+        (4..2 * self.readers()).step_by(2)
+    }
+
+    /// So many of them read, and the others send messages.
+    fn mixed(&self, card: Card, readers: usize) -> Observed {
+        self.raw(card, readers, 2 * self.readers() - readers).run()
     }
 
     /// A core's time for a search, of each number of cores: that with which the servers alone do what Table 2
