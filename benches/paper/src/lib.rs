@@ -8,7 +8,7 @@
 //! | `data` | the paper's figures; which of them the model may know |
 //! | `card`, `tree`, `cluster`, `calibration` | cards, reads of a search, the whole, and how long things take |
 //! | `host` | a machine that clients share with their server |
-//! | `run`, `observed` | events; what was done |
+//! | `run`, `event`, `observed` | what happens, and in which order; what was done |
 //! | `table1`, `table2`, `figure4` to `figure9`, `past`, `measured` | what is printed |
 //! | `sheet`, `plot` | rows and plots |
 //! | `options`, `folder`, `part` | the command line; which tables and figures there are |
@@ -18,6 +18,7 @@ pub mod calibration;
 pub mod card;
 mod cluster;
 pub mod data;
+mod event;
 mod figure4;
 mod figure5;
 mod figure7;

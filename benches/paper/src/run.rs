@@ -2,15 +2,13 @@
 //! `crates/selector`, one for each client and process, asked and told as the client does it. What these
 //! selectors count of their decisions must be what was stepped, or there is no outcome.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use cell_selector::{Decisions, MeganodeId, Question, Reason, Sample, SearchKind, SearchPath, Selector};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::card::{CardQueue, Station};
 use crate::cluster::{Cluster, WRITE_SEARCHES};
+use crate::event::Events;
 use crate::host::{Cores, Host, Job};
 use crate::observed::{Observed, Window};
 
@@ -84,7 +82,7 @@ struct Run<'a> {
     cards: Vec<CardQueue>,
     /// Of a machine that clients share with the servers: threads of clients, of processes, of cards.
     shared: Option<Cores>,
-    events: BinaryHeap<Reverse<(u64, usize, u8)>>,
+    events: Events,
     /// How often each process is asked, summed up; the last is the part of those simulated.
     asked: Vec<f64>,
     /// Slots whose operations are with servers that are not simulated.
@@ -150,11 +148,11 @@ impl<'a> Run<'a> {
         }
         let mut asked = cluster.asked.clone();
         (1..asked.len()).for_each(|at| asked[at] += asked[at - 1]);
-        let events = slots.iter().enumerate().map(|(at, slot)| Reverse((slot.due_ns, at, BEGIN)));
         // The slots of a thread stand side by side: those that are here at first are taken evenly from all.
         let is_here = |at: usize| whole((at + 1) as f64 * here) > whole(at as f64 * here);
-        let elsewhere = (0..slots.len()).filter(|at| !is_here(*at)).collect();
-        let events = events.filter(|Reverse((_, at, _))| is_here(*at)).collect();
+        let (begin, elsewhere): (Vec<usize>, Vec<usize>) = (0..slots.len()).partition(|at| is_here(*at));
+        let mut events = Events::default();
+        begin.into_iter().for_each(|at| events.push(slots[at].due_ns, at, BEGIN));
         let sharing = threads.len() + cluster.processes() + cluster.machines.len();
         Run {
             cluster,
@@ -200,7 +198,7 @@ impl<'a> Run<'a> {
     }
 
     fn finish(mut self) -> Observed {
-        while let Some(Reverse((now_ns, at, what))) = self.events.pop()
+        while let Some((now_ns, at, what)) = self.events.pop()
             && now_ns < self.cluster.until_ns
         {
             if !self.is_warm && now_ns >= self.cluster.warm_ns {
@@ -249,7 +247,7 @@ impl<'a> Run<'a> {
     }
 
     fn at(&mut self, time_ns: f64, slot: usize, what: u8) {
-        self.events.push(Reverse((whole(time_ns), slot, what)));
+        self.events.push(whole(time_ns), slot, what);
     }
 
     fn begin(&mut self, now_ns: u64, at: usize) {
