@@ -556,6 +556,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn run_of_one_seed_is_the_same_each_time() {
+        let counts = |seed| {
+            let run = Cluster { seed, window_ns: UNTIL_NS / 20, ..cluster("adaptive") }.run();
+            run.windows[0].iter().map(|window| (window.done, window.server_side)).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(1), counts(1));
+        assert_ne!(counts(1), counts(2));
+    }
+
     /// As another rule would leave it, which sent more searches to the server than the selectors have.
     #[test]
     #[should_panic(expected = "selectors have decided on")]

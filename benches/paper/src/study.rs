@@ -107,12 +107,30 @@ fn better(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
 mod tests {
     use super::*;
     use crate::calibration::PIPELINED;
+    use crate::card::Card;
     use crate::data::DATA;
+    use crate::tree::Areas;
+
+    /// About what the calibration finds, without that: any machines will do here.
+    fn study() -> Study {
+        let data = PaperData::parse(&DATA).unwrap();
+        let calibration = Calibration {
+            inputs: data.inputs.clone(),
+            cards: vec![(1.0, Card::of_rates(1.04, 0.75, 1.6, 0.125))],
+            cpu_ns: vec![8_000.0],
+            single_cpu_ns: 6_300.0,
+            wire_ns: 14_800.0,
+            connections_max: f64::INFINITY,
+            state_ns: 0.0,
+            areas: Areas::new(&data.inputs),
+        };
+        Study { data, calibration, seed: 7, short: true }
+    }
 
     /// As the mean share of a rule, which lies beside the steps and was once better than the best of them.
     #[test]
     fn best_fixed_share_is_no_worse_than_any_that_it_is_told_of() {
-        let study = Study::new(PaperData::parse(&DATA).unwrap(), 7, true);
+        let study = study();
         let clients = Clients { processes: 40, in_hand: PIPELINED };
         let model = study.calibration.cluster((4, 1), clients, &fixed(1.0));
         let told: Vec<f64> = (0..20).map(|at| 0.2 + 0.0083 * f64::from(at)).collect();
