@@ -130,9 +130,9 @@ fn clean(run: Run) -> bool {
 #[test]
 fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     cell_terms::mutant::in_own_process(|| {
+        // What takes longest is the last: the first that catches a mutant is enough.
         let runs: [(&str, Run); 10] = [
             ("late completion", late_completion),
-            ("power cuts", power_cuts),
             ("write errors", write_errors),
             ("flipped payloads", flipped_payloads),
             ("sealed full segments", sealed_full_segments),
@@ -141,16 +141,17 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
             ("another folder in the log root's place", work_stays_in_the_opened_folder),
             ("segments without a log root", segments_ask),
             ("folders and images without a log root", folders_and_images_ask),
+            ("power cuts", power_cuts),
         ];
         for (name, run) in runs {
             assert!(run(), "{name} without a mutant");
         }
         for &mutant in Mutant::ALL {
             plant(Some(mutant));
-            let caught: Vec<_> = runs.iter().filter(|(_, run)| !clean(*run)).map(|(name, _)| *name).collect();
+            let caught = runs.iter().find(|(_, run)| !clean(*run));
             plant(None);
-            assert!(!caught.is_empty(), "{mutant:?} was not caught");
-            println!("mutant {} caught by cell-wal's {}", mutant.name(), caught.join(", "));
+            let (name, _) = caught.unwrap_or_else(|| panic!("{mutant:?} was not caught"));
+            println!("mutant {} caught by cell-wal's {name}", mutant.name());
         }
     });
 }

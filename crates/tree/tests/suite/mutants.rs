@@ -30,11 +30,17 @@ fn harness(mutant: Mutant) -> fn() -> bool {
 #[test]
 fn every_mutant_is_caught_by_its_harness() {
     cell_terms::mutant::in_own_process(|| {
+        // Some share a harness: that it is clean is asked once.
+        let mut known: Vec<fn() -> bool> = Vec::new();
         for &mutant in Mutant::ALL {
+            let harness = harness(mutant);
             plant(None);
-            assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
+            if !known.iter().any(|known| std::ptr::fn_addr_eq(*known, harness)) {
+                assert!(clean(harness), "{mutant:?}: its harness is not clean");
+                known.push(harness);
+            }
             plant(Some(mutant));
-            assert!(!clean(harness(mutant)), "{mutant:?} was not caught");
+            assert!(!clean(harness), "{mutant:?} was not caught");
             println!("mutant {} caught by cell-tree's harnesses", mutant.name());
         }
         plant(None);
