@@ -321,10 +321,36 @@ fn packing_that_dies_at_operations_of_the_disk_loses_nothing() {
     }
 }
 
-/// Whether the stories end well, for their twins: each defect of `recovery` must make one of them fail.
+/// A crash point of a split, for its twin.
 #[cfg(debug_assertions)]
-pub(crate) fn stories() {
-    each_point(1, |point| split(2, false, point));
-    each_point(1, |point| split(2, true, point));
-    each_point(1, |point| split(1, true, point));
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SplitPoint {
+    pairs: u32,
+    images: bool,
+    dies_after: u64,
+}
+
+#[cfg(debug_assertions)]
+impl SplitPoint {
+    /// Whether it ends badly.
+    pub(crate) fn fails(self) -> bool {
+        self.ended().is_none()
+    }
+
+    /// Whether the process died there; none: it ended badly.
+    fn ended(self) -> Option<bool> {
+        std::panic::catch_unwind(move || split(self.pairs, self.images, self.dies_after)).ok()
+    }
+}
+
+/// The first crash point that ends badly, of those that the tests of splits above go through: each defect of
+/// `recovery` must have one.
+#[cfg(debug_assertions)]
+pub(crate) fn first_that_fails() -> Option<SplitPoint> {
+    let first_of = |(pairs, images)| {
+        let points = (0..).map(|dies_after| SplitPoint { pairs, images, dies_after });
+        points.map(|point| (point, point.ended())).find(|(_, ended)| *ended != Some(true))
+    };
+    let stories = [(2, false), (2, true), (1, true)];
+    stories.into_iter().filter_map(first_of).find_map(|(point, ended)| ended.is_none().then_some(point))
 }

@@ -163,7 +163,7 @@ fn emptied_meganodes_are_merged_and_the_router_forgets_them() {
 }
 
 /// A write to each side, so many turns after a merge has begun, and nothing is lost, nor in the way.
-fn writes_amid_a_merge(turns: u32) {
+pub(crate) fn writes_amid_a_merge(turns: u32) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let (_, mut number) = until_merging(&mut world);
     (0..turns).for_each(|_| world.turn());
@@ -188,13 +188,12 @@ fn writes_amid_a_merge(turns: u32) {
     }
 }
 
-pub(crate) fn writes_amid_merges() {
-    (0..60).for_each(writes_amid_a_merge);
-}
+/// After how many turns.
+pub(crate) const AMID_TURNS: std::ops::Range<u32> = 0..60;
 
 #[test]
 fn writes_that_come_amid_a_merge_are_carried_out_where_their_keys_are_then() {
-    writes_amid_merges();
+    AMID_TURNS.for_each(writes_amid_a_merge);
 }
 
 /// A retried write is answered what it was answered, though its key has come to another pair meanwhile.
