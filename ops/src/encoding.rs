@@ -123,20 +123,17 @@ fn escape_byte(byte: u8, out: &mut Vec<u8>) {
 }
 
 fn unescape(text: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
-    if !text.contains(&b'\\') {
-        return Ok(Cow::Borrowed(text));
-    }
+    let Some(first) = memchr::memchr(b'\\', text) else { return Ok(Cow::Borrowed(text)) };
     let mut bytes = Vec::with_capacity(text.len());
-    let mut at = 0;
+    bytes.extend_from_slice(&text[..first]);
+    let mut at = first;
     while at < text.len() {
-        if text[at] != b'\\' {
-            bytes.push(text[at]);
-            at += 1;
-            continue;
-        }
         let (byte, length) = unescape_one(&text[at + 1..]).ok_or(DecodeError::Escape(at))?;
         bytes.push(byte);
-        at += 1 + length;
+        let rest = &text[at + 1 + length..];
+        let plain = memchr::memchr(b'\\', rest).unwrap_or(rest.len());
+        bytes.extend_from_slice(&rest[..plain]);
+        at += 1 + length + plain;
     }
     Ok(Cow::Owned(bytes))
 }
@@ -149,9 +146,19 @@ fn unescape_one(rest: &[u8]) -> Option<(u8, usize)> {
         b'n' => (b'\n', 1),
         b'r' => (b'\r', 1),
         b'0' => (0, 1),
-        b'x' => (HEXLOWER_PERMISSIVE.decode(rest.get(1..3)?).ok()?[0], 3),
+        b'x' => (hex_digit(*rest.get(1)?)? << 4 | hex_digit(*rest.get(2)?)?, 3),
         _ => return None,
     })
+}
+
+/// In either case.
+fn hex_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +179,12 @@ mod tests {
     }
 
     #[test]
+    fn decode_escaped_takes_digits_of_either_case_and_what_is_around() {
+        let decoded = Encoding::Escaped.decode(b"a\\x0aB\\xFf\\xfF\\\\z").unwrap();
+        assert_eq!(decoded, &b"a\nB\xff\xff\\z"[..]);
+    }
+
+    #[test]
     fn encode_escaped_holds_no_tab_or_newline() {
         let mut text = Vec::new();
         Encoding::Escaped.encode(b"a\tb\nc\rd\x00\xff\x1b", &mut text);
@@ -182,6 +195,7 @@ mod tests {
     fn decode_wrong_text_names_the_place() {
         assert_eq!(Encoding::Escaped.decode(b"ab\\q"), Err(DecodeError::Escape(2)));
         assert_eq!(Encoding::Escaped.decode(b"\\x1"), Err(DecodeError::Escape(0)));
+        assert_eq!(Encoding::Escaped.decode(b"\\tab\\xFf\\xg0"), Err(DecodeError::Escape(8)));
         assert_eq!(Encoding::Escaped.decode(b"\\"), Err(DecodeError::Escape(0)));
         assert_eq!(Encoding::Hex.decode(b"0g"), Err(DecodeError::Hex(1)));
         assert!(matches!(Encoding::Base64.decode(b"a"), Err(DecodeError::Base64(_))));
