@@ -26,8 +26,6 @@ impl World {
     /// Goes on to the next phase when its time has come.
     pub(crate) fn step_phase(&mut self) -> Result<(), Broken> {
         self.look_at_patience()?;
-        let served = self.all_served();
-        let idle = self.clients.iter().all(|client| client.outstanding() == 0);
         match self.phase {
             RunPhase::Traffic if self.faults_are_over() && !self.healed => {
                 self.healed = true;
@@ -38,17 +36,19 @@ impl World {
                 self.heal();
                 self.enter(RunPhase::Quiet);
             }
-            RunPhase::Quiet if served && idle && self.traffic_is_over() && self.are_emptied() => {
+            RunPhase::Quiet
+                if self.is_idle() && self.all_served() && self.traffic_is_over() && self.are_emptied() =>
+            {
                 self.enter(RunPhase::Reading);
                 self.read_everything()?;
             }
-            RunPhase::Reading if idle => {
+            RunPhase::Reading if self.is_idle() => {
                 self.calls_read = self.coordinator.calls();
                 self.enter(RunPhase::Sealing);
             }
             RunPhase::Sealing
                 if self.now_ns - self.phase_since_ns > 200 * MS
-                    && served
+                    && self.all_served()
                     && self.is_heard()
                     && self.moves_are_closed() =>
             {
@@ -59,7 +59,7 @@ impl World {
                 self.operators.unmounted = None; // for whoever starts from now on
                 self.end_lives();
             }
-            RunPhase::Restarting if self.owners.all_recovered() && served => {
+            RunPhase::Restarting if self.owners.all_recovered() && self.all_served() => {
                 if self.plan.rot {
                     self.rot();
                 } else {
@@ -74,6 +74,11 @@ impl World {
     /// Whether the coordinator answers, and no node waits for what it says.
     fn is_heard(&self) -> bool {
         self.coordinator.answers() && !self.nodes.iter().any(|node| node.is_silent())
+    }
+
+    /// Whether no client waits for an answer.
+    fn is_idle(&self) -> bool {
+        self.clients.iter().all(|client| client.outstanding() == 0)
     }
 
     /// Whether every pair is served by somebody.

@@ -333,7 +333,8 @@ impl World {
         let mut pending = self.disk.pending();
         let hung: Vec<_> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| &node.disk).collect();
         pending.retain(|pending| !hung.iter().any(|disk| disk.has_sent(pending)));
-        self.disk_due.retain(|id, _| pending.iter().any(|pending| pending.id == *id));
+        // The oldest comes first, and ids grow.
+        self.disk_due.retain(|id, _| pending.binary_search_by_key(id, |pending| pending.id).is_ok());
         for pending in &pending {
             if !self.disk_due.contains_key(&pending.id) {
                 let mut takes_ns = self.random.time_ns(self.plan.disk_ns + pending.bytes / 4);
@@ -360,17 +361,21 @@ impl World {
     }
 
     fn complete(&mut self, id: u64) {
-        let is_small = |pending: &Pending| pending.is_log_write && pending.bytes < 1 << 16;
-        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && is_small(pending));
-        let served = self.nodes.iter().any(|node| node.serves());
-        let enough = self.coverage.count(Event::Acknowledged) > 50;
-        if self.planted == Some(Planted::WriteLost) && is_write && served && enough {
+        if self.planted == Some(Planted::WriteLost) && self.may_be_lost(id) {
             self.planted = None;
             say!(self, "PLANTED: a log write is lost");
             self.disk.lose(id);
             return;
         }
         self.disk.complete(id);
+    }
+
+    /// Whether it is a log write that somebody will miss.
+    fn may_be_lost(&self, id: u64) -> bool {
+        let is_small = |pending: &Pending| pending.is_log_write && pending.bytes < 1 << 16;
+        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && is_small(pending));
+        let served = self.nodes.iter().any(|node| node.serves());
+        is_write && served && self.coverage.count(Event::Acknowledged) > 50
     }
 
     fn step_undo(&mut self) {
