@@ -54,6 +54,12 @@ enum Entry {
     Folder,
 }
 
+impl Entry {
+    fn inode(&self) -> Option<u64> {
+        if let Entry::File(inode) = self { Some(*inode) } else { None }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum NameChange {
     Add(String, Entry),
@@ -307,6 +313,7 @@ impl SimState {
         }
         self.cut_contents(cut);
         self.cut_names(cut);
+        self.forget_nameless();
         self.faults = Faults { capacity: self.faults.capacity, ..Faults::default() };
     }
 
@@ -350,6 +357,13 @@ impl SimState {
                 }
             }
         }
+    }
+
+    /// Drops files without a name: nobody has them open after a power cut.
+    fn forget_nameless(&mut self) {
+        let names = self.folders.values().flat_map(|folder| folder.current.values());
+        let named: BTreeSet<u64> = names.filter_map(Entry::inode).collect();
+        self.inodes.retain(|inode, _| named.contains(inode));
     }
 
     /// Writes those sectors that landed: onto stable storage, or into the disk's cache.
@@ -423,8 +437,7 @@ impl SimState {
 
     pub(super) fn used(&self) -> u64 {
         let named = self.folders.values().flat_map(|folder| folder.current.values());
-        let files = named.filter_map(|entry| if let Entry::File(inode) = entry { Some(inode) } else { None });
-        let files = files.filter_map(|inode| self.inodes.get(inode));
+        let files = named.filter_map(Entry::inode).filter_map(|inode| self.inodes.get(&inode));
         files.map(|file| file.current.length() - file.given_back).sum()
     }
 
@@ -521,12 +534,12 @@ impl SimState {
 
     pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.faults.operate().and(due(&mut self.faults.write))?;
-        let used = self.used();
+        let limit = self.faults.capacity.map(|capacity| (capacity, self.used()));
         let unsynced = self.unsynced(None, offset, bytes.to_vec());
         let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
         let end = offset + bytes.len() as u64;
         let growth = end.saturating_sub(file.current.length());
-        if growth > 0 && self.faults.capacity.is_some_and(|capacity| used + growth > capacity) {
+        if growth > 0 && limit.is_some_and(|(capacity, used)| used + growth > capacity) {
             return Err(Errno::ENOSPC);
         }
         file.current.write(offset, bytes);
