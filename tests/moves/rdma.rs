@@ -18,7 +18,7 @@ fn pairs_move_under_load_over_rdma_and_no_operation_fails() {
             &[&SMALL[..], &LONG_LEASE, &["--nodes=2", "--allow-drills", "--balance=off"]].concat(),
         );
         server.wait_healthy();
-        load::pairs_move(&server, Transport::Verbs, 2);
+        load::pairs_move(&server, Transport::Verbs, &load::LIGHT, 2);
     }
 }
 

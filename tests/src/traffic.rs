@@ -18,8 +18,10 @@ use crate::dice::Dice;
 use crate::ending::Ending;
 use crate::wait;
 
-/// Writes that one ledger client has outstanding.
+/// Operations that one client has outstanding which asks for many.
 const OUTSTANDING: usize = 64;
+/// How late an answer may be on an emulated machine, in milliseconds.
+const LATE_MS: u64 = 60_000;
 /// Keys of one ledger client.
 const KEYS: u64 = 2_000;
 /// Keys that history clients meet on.
@@ -52,6 +54,8 @@ pub struct Traffic {
     servers: String,
     /// What clients connect with, but for their deadline and who searches.
     options: ClientOptions,
+    /// Writes that one ledger client has outstanding at most.
+    outstanding_max: usize,
     stop: AtomicBool,
     values: AtomicU64,
     /// Writes that ledger clients were told of as done.
@@ -77,6 +81,7 @@ impl Traffic {
         Self {
             servers: servers.to_owned(),
             options,
+            outstanding_max: OUTSTANDING,
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
@@ -92,6 +97,16 @@ impl Traffic {
     pub fn over(self, transport: Transport) -> Self {
         let options = ClientOptions { transport, ..self.options.clone() };
         Self { options, ..self }
+    }
+
+    /// The same for an emulated machine, on which an answer takes seconds where others want its processors:
+    /// each client waits for an answer before it asks for more, and takes nobody who is late for dead. One
+    /// that did would make a new connection, which takes longer than the answer.
+    #[must_use]
+    pub fn one_by_one(self) -> Self {
+        let (connect_timeout_ms, silence_ms) = (LATE_MS, LATE_MS);
+        let options = ClientOptions { connect_timeout_ms, silence_ms, ..self.options.clone() };
+        Self { options, outstanding_max: 1, ..self }
     }
 
     /// The same over keys of its own: of several, one after the other, none meets what another one left.
@@ -199,7 +214,7 @@ impl Traffic {
         client
     }
 
-    /// Writes keys that nobody else writes, pipelined, until the traffic stops; returns what it was answered.
+    /// Writes keys that nobody else writes, until the traffic stops; returns what it was answered.
     ///
     /// # Panics
     /// If an answer is one that no crash explains.
@@ -218,7 +233,7 @@ impl Traffic {
         let mut busy = BTreeSet::new();
         let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<WrittenValue>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
-            while outstanding.len() < OUTSTANDING && !self.is_stopped() {
+            while outstanding.len() < self.outstanding_max && !self.is_stopped() {
                 let number = dice.below(KEYS);
                 let key = spread(number, &format!("-ledger-{}{client}-{number:05}", self.scope));
                 if !busy.insert(key.clone()) {

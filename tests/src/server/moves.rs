@@ -35,6 +35,15 @@ impl Server {
         document["moves"].as_array()?.iter().find(|of| of["pair"] == pair).cloned()
     }
 
+    /// Whether a move of a pair is under way, as a node shows it; none if nobody answers just now.
+    pub fn is_moving(&self, asked: u16, pair: u64) -> Option<bool> {
+        let (_, body) =
+            self.http_of(asked, "/api/v1/moves?limit=65536").filter(|(status, _)| *status == 200)?;
+        let document: Value = serde_json::from_str(&body).ok()?;
+        let mut rows = document["moves"].as_array()?.iter();
+        Some(rows.any(|of| of["pair"] == pair && of["outcome"].is_null()))
+    }
+
     /// Waits until the last move of a pair is as wanted.
     ///
     /// # Panics
