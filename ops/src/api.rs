@@ -13,13 +13,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{Method, Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body};
+use ureq::{Agent, AsSendBody, Body};
 
 use crate::args::parse_servers;
 use crate::exit::{Exit, Failure};
 use crate::hint::{CA_VARIABLE, Reached, SERVER_VARIABLE};
 use crate::output::message;
 
+/// How long a node may take to change something, or to say what it would change. It waits for its coordinator
+/// up to three times, 4 s each, before it says what it knows of the change.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(20);
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A text that is longer is not read.
@@ -93,6 +96,8 @@ impl ApiArgs {
 /// The admin API of the nodes that were named.
 pub(crate) struct Api {
     agent: Agent,
+    /// How long a node may take to answer a question.
+    deadline: Duration,
     /// Scheme and address of each.
     nodes: Vec<String>,
     token: Option<String>,
@@ -136,8 +141,8 @@ pub(crate) fn warn_of_missing(missing: &[Missing], what: &str) -> Exit {
 }
 
 impl Api {
-    /// The admin API of these nodes, which may take so long to answer; over TLS they are trusted by the
-    /// certificates of a file.
+    /// The admin API of these nodes, which may take so long to answer a question; over TLS they are trusted
+    /// by the certificates of a file.
     ///
     /// # Errors
     /// The trusted certificates cannot be read, or TLS is wanted without any; there are no nodes.
@@ -166,6 +171,7 @@ impl Api {
         }
         Ok(Api {
             agent: config.build().into(),
+            deadline,
             nodes,
             token: token.map(str::to_owned),
             reached: Reached::default(),
@@ -231,9 +237,9 @@ impl Api {
                     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
                         request = request.header("content-type", "application/json");
                     }
-                    request.body(document.to_string()).map(|request| self.agent.run(request))
+                    request.body(document.to_string()).map(|request| self.run(request))
                 }
-                None => request.body(()).map(|request| self.agent.run(request)),
+                None => request.body(()).map(|request| self.run(request)),
             };
             let sent = sent.map_err(|error| {
                 Failure::usage(format!("{node:?} is no HTTP address, or the token is none: {error}"))
@@ -257,6 +263,16 @@ impl Api {
             }
         }
         Err(no_answer(&format!("no node's admin API can be reached ({})", unreachable.join("; "))))
+    }
+
+    /// One request to one node.
+    fn run(&self, request: Request<impl AsSendBody>) -> Result<Response<Body>, ureq::Error> {
+        if *request.method() == Method::GET {
+            return self.agent.run(request);
+        }
+        let deadline = self.deadline.max(CHANGE_DEADLINE);
+        let request = self.agent.configure_request(request).timeout_global(Some(deadline)).build();
+        self.agent.run(request)
     }
 }
 
@@ -517,6 +533,24 @@ mod tests {
         let failure = api(dead).get("/").unwrap_err();
         assert_eq!(failure.exit, Exit::Unreachable);
         assert!(failure.what.contains(dead) && failure.next.is_some(), "{failure:?}");
+    }
+
+    /// A node on a busy machine was still asking its coordinator when the command had given it up: what a
+    /// move would do was never seen.
+    #[test]
+    fn send_of_a_change_waits_for_longer_than_a_question() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let node = with_scheme(&listener.local_addr().unwrap().to_string());
+        let api = || Api::of(vec![node.clone()], None, None, Duration::from_millis(50)).unwrap();
+        thread::scope(|scope| {
+            let change = scope.spawn(|| api().send(&Method::POST, "/", &[], Some(&json!({}))));
+            let (mut stream, _) = listener.accept().unwrap();
+            // Asked later, and its time is over.
+            let unanswered = api().get("/").unwrap_err();
+            assert_eq!(unanswered.exit, Exit::Unreachable, "{unanswered:?}");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").unwrap();
+            assert_eq!(change.join().unwrap().unwrap().document, json!({}));
+        });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::output::message;
 use crate::readiness::ask_usual;
 use crate::store;
 
-/// How long a node may take to answer. It gives its peers a fraction of it.
+/// How long a node may take to answer a question. It gives its peers a fraction of it.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Api {
@@ -22,7 +22,7 @@ impl Api {
         Api::within(arguments, DEADLINE)
     }
 
-    /// The same, and nodes may take so long to answer.
+    /// The same, and nodes may take so long to answer a question.
     ///
     /// # Errors
     /// As for [`Api::new`].

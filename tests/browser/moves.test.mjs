@@ -93,6 +93,21 @@ describe("moves", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  // The node waits for its coordinator, and was given up before it said what the move would be: on a busy machine none
+  // could be asked for here.
+  test("move_that_takes_longer_to_preview_than_a_question_may_take_is_shown", async (t) => {
+    const { page } = await opened(t, "?move=1&to=1", { hasClock: true });
+    await says(page, "Node 0 has pair 1.");
+    const held = [];
+    await page.route((url) => url.search === "?dry_run=1", (route) => held.push(route));
+    await page.getByRole("button", { name: "Show what it would do…" }).click();
+    await until(() => held.length > 0, "the question");
+    await page.clock.fastForward(9000);
+    await held[0].continue();
+    await page.getByRole("dialog", { name: "Move pair 1 from node 0 to node 1?" }).waitFor();
+    sound(page);
+  });
+
   test("move_is_begun_by_keys_alone", async (t) => {
     const { page, mock } = await opened(t);
     await page.getByLabel("Pair to move").focus();

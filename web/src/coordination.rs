@@ -13,7 +13,8 @@ use crate::problem::Problem;
 /// Calls under way at a time; further ones wait. A coordinator that hangs holds no more threads than these.
 const CALLS_MAX: usize = 8;
 /// How long a handler that changes something waits. A call of the coordinator has a deadline of its own, and
-/// is made again a few times.
+/// is made again a few times. A handler waits three times at most; `cell` (`ops/src/api.rs`) and the console
+/// (`web/console/src/api/client.ts`) wait for all of that.
 pub(crate) const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Why the coordinator has not done what was asked.

@@ -4,6 +4,8 @@ import { ApiProblem, broken, problemOf, unreachable } from "./problem";
 import { token } from "./token";
 
 const TIMEOUT_MS = 8000;
+// a node waits for its coordinator up to three times, 4 s each, before it says what it knows of a change
+const CHANGE_TIMEOUT_MS = 20_000;
 
 export interface Answer<T> { document: T; etag: string | null; receivedAt: number }
 
@@ -23,7 +25,8 @@ export function headersWithToken(more: Record<string, string> = {}): Record<stri
  */
 export async function exchange<T>(path: string, options: AskOptions, read: (response: Response) => Promise<T>): Promise<T> {
   const limit = new AbortController();
-  const timeoutMs = options.timeoutMs ?? TIMEOUT_MS;
+  const method = options.method ?? "GET";
+  const timeoutMs = options.timeoutMs ?? (method === "GET" ? TIMEOUT_MS : CHANGE_TIMEOUT_MS);
   const timer = setTimeout(() => limit.abort(), timeoutMs);
   const abort = () => limit.abort();
   options.signal?.addEventListener("abort", abort);
@@ -32,7 +35,7 @@ export async function exchange<T>(path: string, options: AskOptions, read: (resp
   let hasAnswered = false;
   try {
     const response = await fetch(path.startsWith("/") ? path : `/api/v1/${path}`, {
-      method: options.method ?? "GET",
+      method,
       headers: headersWithToken(headers),
       body: options.body === undefined ? undefined : JSON.stringify(options.body),
       signal: limit.signal,
