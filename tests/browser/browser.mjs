@@ -16,7 +16,7 @@ const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networ
 /** How long a page may take to show what it must, on a machine that does other things, too. */
 const PATIENCE_MS = 120_000;
 const LOOK_EVERY_MS = 50;
-/** A button that cannot be clicked by then may be gone. */
+/** A button that cannot be clicked by then may be gone. Where it is not, the machine is slow: it has twice as long. */
 const GONE_MS = 2_000;
 const WIDE = { width: 1280, height: 900 };
 export const NARROW = { width: 390, height: 844 };
@@ -64,12 +64,19 @@ export async function until(look, what) {
   }
 }
 
-/** Clicks what may go meanwhile, because an earlier click has been carried out: who waits for that looks again. */
+/**
+ * Clicks what may go meanwhile, or be disabled, because an earlier click has been carried out: who waits for that looks
+ * again. What stays there is clicked.
+ */
 export async function clickIfThere(button) {
-  try {
-    await button.click({ timeout: GONE_MS });
-  } catch (error) {
-    if (error.name !== "TimeoutError") throw error;
+  const isThere = () => button.evaluateAll((all) => all.some((one) => !one.disabled));
+  for (let timeout = GONE_MS; await isThere(); timeout *= 2) {
+    try {
+      await button.click({ timeout });
+      return;
+    } catch (error) {
+      if (error.name !== "TimeoutError" || timeout > PATIENCE_MS) throw error;
+    }
   }
 }
 
