@@ -35,6 +35,8 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("systemctl", "systemd"),
 ];
 const SYSTEMD: &str = include_str!("systemd.sh");
+/// How long a block may take, in seconds: it waits for several things, one after the other.
+const BLOCK_SECONDS: u64 = 5 * wait::PATIENCE.as_secs();
 /// Runs the block of its second argument, for as many seconds at the most as its first says.
 const SHELL: &str = "cd /root && unset CDPATH && HOME=/root LC_ALL=C.UTF-8 PATH=\"$2\" \
                      exec timeout --kill-after=5 \"$0\" bash -euo pipefail -c \"$1\"";
@@ -130,7 +132,7 @@ impl Walk {
     /// # Panics
     /// If there is no such host, or it is down.
     pub(super) fn type_on(&self, host: Option<u16>, commands: &str) -> Said {
-        let patience = wait::PATIENCE.as_secs().to_string();
+        let patience = BLOCK_SECONDS.to_string();
         let shell = ["sh", "-c", SHELL, &patience, commands, PATH];
         let Some(number) = host else { return self.hosts.client().run(shell) };
         let (_, system) = &self.systems[&number];
