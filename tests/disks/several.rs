@@ -101,10 +101,10 @@ fn is_whole(view: &View) -> bool {
     view.pairs().iter().all(|row| view.is_served(row["pair"].as_u64().unwrap_or(0)))
 }
 
-/// Brings about what the cut is to meet; whether it is met, as far as one can see from outside.
-fn meet(server: &Server, meets: Meets) -> bool {
-    let mut watch = Watch::new(server);
-    let started = watch.splits().0;
+/// Brings about what the cut is to meet; whether it is met, as far as one can see from outside. `started`:
+/// splits before this round's writers. They may have written all of their keys by now, and nothing be split
+/// any more.
+fn meet(server: &Server, meets: Meets, mut watch: Watch, started: u64) -> bool {
     let grows = comes(|| watch.splits().0 > started, wait::pause);
     if meets == Meets::Split {
         // It is soon over.
@@ -129,6 +129,8 @@ fn power_cut_of_three_nodes_amid_splits_and_takeovers_keeps_everything_acknowled
     let mut met = [0; MEETS.len()];
     for cut in 0..cuts() {
         server.wait_healthy();
+        let mut watch = Watch::new(&server);
+        let started = watch.splits().0;
         let traffic = Traffic::new(server.address());
         let kind = cut as usize % MEETS.len();
         std::thread::scope(|scope| {
@@ -138,7 +140,7 @@ fn power_cut_of_three_nodes_amid_splits_and_takeovers_keeps_everything_acknowled
             };
             let writers: Vec<_> = (0..WRITERS).map(writer).collect();
             let ending = traffic.ending();
-            met[kind] += u32::from(meet(&server, MEETS[kind]));
+            met[kind] += u32::from(meet(&server, MEETS[kind], watch, started));
             disk.unplug();
             server.kill_all();
             disk.detach();
