@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use cell_terms::{NodeId, PairId};
 
-use crate::drain::{DrainLook, DrainPlan, DrainRefusal, Emptying, Places};
+use crate::drain::{DrainPlan, DrainRefusal, Emptying, Places};
 use crate::explanation::{Explanation, NodeStanding, PairStanding};
 use crate::figures::{Arrival, BalancePause, Figures, HeldPair, MemberFigures, MoveCause, MoveUnderWay};
 use crate::fresh::{FreshSplit, fresh_place};
@@ -202,8 +202,10 @@ impl Balancer {
             return Found::of(NextStep::Rest(RestReason::TakeoversOpen { pairs }), blocked);
         }
         if drains {
-            let DrainLook { step, blocked, places } = self.emptying(figures, &[]).step();
-            return Found { step, blocked, places };
+            let drain = self.emptying(figures, &[]).step();
+            let relief = relief::beside_drain(now_ms, figures, &drain, &self.history, &self.rules);
+            let step = relief.map_or(drain.step, NextStep::Move);
+            return Found { step, blocked: drain.blocked, places: drain.places };
         }
         let step = match self.balance(now_ms, figures) {
             Ok(planned) => NextStep::Move(planned),
@@ -214,16 +216,22 @@ impl Balancer {
 
     /// What becomes of a move that is under way.
     fn while_moving(&self, figures: &Figures, moving: MoveUnderWay) -> NextStep {
-        if let Some(why) = what_ends(figures, moving) {
+        let relieves = self.relieves(figures, moving);
+        if let Some(why) = what_ends(figures, moving, relieves) {
             return NextStep::Cancel { pair: moving.pair, why };
         }
-        let is_full = |member: &MemberFigures| member.node == moving.from && member.writes_wait;
-        let relieves = self.history.is_relieved(moving.from) || figures.members.iter().any(is_full);
         let may_wait = moving.cause == MoveCause::Balance && !moving.handed && !relieves;
         match may_wait.then(|| relief::held_up(figures, &self.rules)).flatten() {
             Some(node) => NextStep::Cancel { pair: moving.pair, why: CancelReason::WritesWait { node } },
             None => NextStep::Rest(RestReason::Moving(moving)),
         }
+    }
+
+    /// Whether a move is for a full node's sake. Who has become the balancer meanwhile sees that it still is.
+    fn relieves(&self, figures: &Figures, moving: MoveUnderWay) -> bool {
+        let is_full = |member: &MemberFigures| member.node == moving.from && member.writes_wait;
+        let helps = || self.history.relieves(moving.pair) || figures.members.iter().any(is_full);
+        moving.cause == MoveCause::Balance && helps()
     }
 
     /// The next move while nothing moves and no node drains.
@@ -333,16 +341,18 @@ impl Balancer {
         if let Some(held) = held {
             self.history.carry(now_ms, held, &self.rules);
         }
+        let ends = [planned.from, planned.to];
+        self.history.forget_relief();
         match planned.why {
             MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
                 if matches!(planned.why, MoveReason::Full { .. }) {
-                    self.history.relieve(now_ms, planned.from);
+                    self.history.relieve(now_ms, planned.pair, planned.from);
                 }
-                self.history.moved(now_ms, planned.pair, [planned.from, planned.to]);
+                self.history.moved(now_ms, planned.pair, ends);
                 self.history.note_fresh(false);
             }
             MoveReason::Fresh => self.history.note_fresh(true),
-            MoveReason::Drain { .. } => {}
+            MoveReason::Drain { .. } => self.history.note_under_way(planned.pair, ends),
         }
     }
 
@@ -366,8 +376,9 @@ impl Balancer {
     }
 }
 
-/// What goes before a move that is under way; none: nothing does, or it cannot be cancelled any more.
-fn what_ends(figures: &Figures, moving: MoveUnderWay) -> Option<CancelReason> {
+/// What goes before a move that is under way; none: nothing does, or it cannot be cancelled any more. A drain
+/// does not go before one that relieves a full node: it is one pair, and puts are refused meanwhile.
+fn what_ends(figures: &Figures, moving: MoveUnderWay, relieves: bool) -> Option<CancelReason> {
     let MoveUnderWay { to, cause, handed, .. } = moving;
     if handed {
         return None;
@@ -378,7 +389,7 @@ fn what_ends(figures: &Figures, moving: MoveUnderWay) -> Option<CancelReason> {
     if !matches!(cause, MoveCause::Balance | MoveCause::Fresh) {
         return None;
     }
-    let drains = figures.members.iter().filter(|member| member.is_being_emptied());
+    let drains = figures.members.iter().filter(|member| member.is_being_emptied() && !relieves);
     if let Some(node) = drains.map(|member| member.node).min() {
         return Some(CancelReason::DrainBegan { node });
     }

@@ -120,6 +120,26 @@ pub(crate) struct DrainLook {
     pub(crate) blocked: Vec<(NodeId, PairId, PairObstacle)>,
     /// None: not all have a place.
     pub(crate) places: Option<Places>,
+    /// What the pairs are to find at their places, to grow besides.
+    reserved: Vec<(NodeId, u64)>,
+}
+
+impl DrainLook {
+    /// What is known, without the room that the pairs are to find.
+    pub(crate) fn left_to_others(&self, figures: &Figures) -> Figures {
+        let mut others = figures.clone();
+        let mut reserved: BTreeMap<NodeId, (u64, u32)> = BTreeMap::new();
+        for (node, bytes) in &self.reserved {
+            let (sum, pairs) = reserved.entry(*node).or_default();
+            (*sum, *pairs) = (sum.saturating_add(*bytes), pairs.saturating_add(1));
+        }
+        for member in &mut others.members {
+            let Some((bytes, pairs)) = reserved.get(&member.node) else { continue };
+            member.memory_left_bytes = member.memory_left_bytes.saturating_sub(*bytes);
+            member.pairs_max = member.pairs_max.saturating_sub(*pairs);
+        }
+        others
+    }
 }
 
 /// A pair that is to leave.
@@ -324,7 +344,9 @@ impl Emptying<'_> {
         }
         let step = next.map_or_else(|| self.waits(), NextStep::Move);
         let places = pairs.iter().map(|pair| Some((pair.held.pair, pair.to?))).collect();
-        DrainLook { step, blocked, places }
+        let reserved = |pair: &Leaving<'_>| Some((pair.to?, pair.needs(Room::ToGrow).memory_bytes));
+        let reserved = pairs.iter().filter_map(reserved).collect();
+        DrainLook { step, blocked, places, reserved }
     }
 
     /// Where a pair could go if it were the only one.

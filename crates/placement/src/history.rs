@@ -24,7 +24,10 @@ pub(crate) struct History {
     gave: BTreeMap<NodeId, u64>,
     /// When relief last took a pair from nodes.
     relieved: BTreeMap<NodeId, u64>,
-    /// The pair of the move of balance that has begun, or was under way at the last look, and its ends.
+    /// The pair of the move that has begun last, if that is one of relief.
+    relieving: Option<PairId>,
+    /// The pair of the move of balance or of a drain that has begun, or was under way at the last look, and
+    /// its ends.
     under_way: Option<(PairId, [NodeId; 2])>,
     /// When such a move of a node was first seen to be over, and the pair that the node was to get by it.
     ended: BTreeMap<NodeId, (u64, Option<PairId>)>,
@@ -75,8 +78,12 @@ impl History {
             } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
                 *at_ms = now_ms;
             }
-            if moving.cause == MoveCause::Balance && self.cancelled != Some(moving.pair) {
-                self.moved(now_ms, moving.pair, [moving.from, moving.to]);
+            let ends = [moving.from, moving.to];
+            match moving.cause {
+                _ if self.cancelled == Some(moving.pair) => {}
+                MoveCause::Balance => self.moved(now_ms, moving.pair, ends),
+                MoveCause::Drain => self.note_under_way(moving.pair, ends),
+                MoveCause::Operator | MoveCause::Fresh => {}
             }
         }
         self.cancelled = self.cancelled.filter(|pair| figures.moving.is_some_and(|of| of.pair == *pair));
@@ -102,7 +109,12 @@ impl History {
     pub(crate) fn moved(&mut self, now_ms: u64, pair: PairId, [from, to]: [NodeId; 2]) {
         self.gave.insert(from, now_ms);
         self.took.insert(to, now_ms);
-        self.under_way = Some((pair, [from, to]));
+        self.note_under_way(pair, [from, to]);
+    }
+
+    /// A move begins, or goes on: once it is over, its ends have other room than they have told.
+    pub(crate) fn note_under_way(&mut self, pair: PairId, ends: [NodeId; 2]) {
+        self.under_way = Some((pair, ends));
     }
 
     /// The balancer cancels a move: neither end has more or less by it, and none has to tell that.
@@ -112,8 +124,19 @@ impl History {
     }
 
     /// Relief takes a pair from a node.
-    pub(crate) fn relieve(&mut self, now_ms: u64, node: NodeId) {
+    pub(crate) fn relieve(&mut self, now_ms: u64, pair: PairId, node: NodeId) {
         self.relieved.insert(node, now_ms);
+        self.relieving = Some(pair);
+    }
+
+    /// Another move begins.
+    pub(crate) fn forget_relief(&mut self) {
+        self.relieving = None;
+    }
+
+    /// Whether the move of a pair is relief's, as far as this balancer has begun it.
+    pub(crate) fn relieves(&self, pair: PairId) -> bool {
+        self.relieving == Some(pair)
     }
 
     /// Whether relief has taken a pair from a node a short time ago.
@@ -128,8 +151,8 @@ impl History {
         was_full && !planted(Mutant::FullNodeTakes)
     }
 
-    /// Whether a node has told what it has since balance last moved a pair there or away. One that says what
-    /// a pair takes that it got has: it may not tell anything new for a quarter of a window.
+    /// Whether a node has told what it has since balance or a drain last moved a pair there or away. One that
+    /// says what a pair takes that it got has: it may not tell anything new for a quarter of a window.
     pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
         let Some((ended_ms, got)) = self.ended.get(&member.node) else { return true };
         let got = got.and_then(|got| member.pairs.iter().find(|held| held.pair == got));

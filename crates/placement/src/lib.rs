@@ -19,7 +19,8 @@
 //! What holds, whatever the figures are:
 //!
 //! - At most one move is under way in the cluster. None begins while somebody is to take a pair over.
-//! - Drains go first. A drain ends what balance began, and nothing else moves pairs while a node drains.
+//! - Drains go first. A drain ends what balance began, and while a node drains nothing else moves pairs, but
+//!   for a node at which puts find no memory: it gives one while none of a drain can move.
 //! - Balance decides nothing on figures that it only half knows.
 //! - A move of balance makes the worse of its two ends better, and no target worse than the tolerance allows.
 //!   A pair that was moved rests. A node that took a pair gives none for a while, and the other way round.

@@ -60,7 +60,7 @@ pub enum MoveReason {
     Fresh,
     /// Puts find no memory at its node.
     Full {
-        /// What its target has left now.
+        /// What its target has left now, without what pairs of nodes that drain are to find there.
         left_bytes: u64,
     },
     /// Its node is above the mean.

@@ -6,12 +6,17 @@
 //!
 //! It comes to an end. A node that gets a pair keeps more than the full one had, by an eighth of the pair and
 //! by 4 MiB at least. So much has to be written there before it is full and gives a pair itself.
+//!
+//! Drains go before it, and may last for ever: a pair that fits nowhere does not leave. So a full node gives
+//! a pair while none of a drain can move, and only into room that the drain's pairs are not to find.
 
 use cell_terms::NodeId;
 
+use crate::drain::{DrainLook, Emptying};
 use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause, PairLoad};
 use crate::history::History;
-use crate::reason::{MoveReason, NoRelief, PlannedMove};
+use crate::obstacle::PairObstacle;
+use crate::reason::{MoveReason, NextStep, NoRelief, PlannedMove};
 use crate::rules::BalanceRules;
 use crate::targets::{pairs_left, takes};
 
@@ -40,15 +45,49 @@ pub fn relief_bytes(figures: &Figures, rules: &BalanceRules, node: NodeId) -> Op
         // Once it is handed over it is its target's, and nobody has told yet what it takes there.
         held.and_then(|held| held.load).map_or(ENOUGH_BYTES, |load| load.memory_bytes)
     });
-    let may_leave = is_heeded(figures) && from.can_give();
-    let found = may_leave.then(|| of_node((figures, 0), &History::default(), rules, (from, 0)));
-    leaves.max(found.flatten().map(|found| found.load.memory_bytes))
+    leaves.max(could_give(figures, rules, node))
 }
 
-/// Whether nothing goes before it: no takeover, no drain, no pause.
-fn is_heeded(figures: &Figures) -> bool {
+/// How much memory a node would get back by the pair that could leave it if nothing was left there.
+fn could_give(figures: &Figures, rules: &BalanceRules, node: NodeId) -> Option<u64> {
+    if !is_heeded(figures) {
+        return None;
+    }
+    let none = History::default();
     let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
-    !drains && figures.pause.is_none() && figures.takeovers_open == 0
+    let drain = drains.then(|| Emptying { figures, history: &none, rules, also: &[] }.step());
+    if drain.as_ref().is_some_and(|drain| !waits(drain)) {
+        return None;
+    }
+    let others = drain.map(|drain| drain.left_to_others(figures));
+    let known = others.as_ref().unwrap_or(figures);
+    let gives = |member: &&MemberFigures| member.node == node && member.can_give() && !member.draining;
+    let from = known.members.iter().find(gives)?;
+    let found = of_node((known, 0), &none, rules, (from, 0))?;
+    Some(found.load.memory_bytes)
+}
+
+/// Whether nothing but a drain goes before it: no takeover, no pause.
+fn is_heeded(figures: &Figures) -> bool {
+    figures.pause.is_none() && figures.takeovers_open == 0
+}
+
+/// Whether no pair of a drain can move now, and it is known what each needs.
+fn waits(drain: &DrainLook) -> bool {
+    let is_unknown = |why: &PairObstacle| matches!(why, PairObstacle::Unreported { .. });
+    matches!(drain.step, NextStep::Rest(_)) && !drain.blocked.iter().any(|(_, _, why)| is_unknown(why))
+}
+
+/// The move of a full node's pair while nodes drain.
+pub(crate) fn beside_drain(
+    now_ms: u64,
+    figures: &Figures,
+    drain: &DrainLook,
+    history: &History,
+    rules: &BalanceRules,
+) -> Option<PlannedMove> {
+    let may_go = is_heeded(figures) && waits(drain) && !full(figures).is_empty();
+    may_go.then(|| next(now_ms, &drain.left_to_others(figures), history, rules)).flatten()
 }
 
 /// The pair that leaves a node at which puts find no memory, and where it goes: of the node with the least
@@ -114,9 +153,10 @@ pub(crate) fn nothing(
     Some((from.node, why))
 }
 
-/// The nodes at which puts find no memory, and whose pairs can leave; who has least left first.
+/// The nodes at which puts find no memory, and whose pairs can leave; who has least left first. Pairs of
+/// nodes that drain leave by the drain.
 fn full(figures: &Figures) -> Vec<&MemberFigures> {
-    let is_full = |member: &&MemberFigures| member.writes_wait && member.can_give();
+    let is_full = |member: &&MemberFigures| member.writes_wait && member.can_give() && !member.draining;
     let mut full: Vec<&MemberFigures> = figures.members.iter().filter(is_full).collect();
     full.sort_by_key(|member| (member.memory_left_bytes, member.node));
     full

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "the tests' numbers are small")]
 
 mod balance;
+mod beside_drains;
 mod cluster;
 mod dividing;
 mod drains;

@@ -13,10 +13,10 @@ use crate::cluster::{
 };
 use crate::model::cause;
 
-const FULL: NodeId = NodeId(1);
+pub(crate) const FULL: NodeId = NodeId(1);
 
 /// Writes wait at node 1, which has 10 MiB left; two other nodes have hundreds.
-fn full() -> Figures {
+pub(crate) fn full() -> Figures {
     let pairs = vec![pair(100, 0), pair(120, 0), pair(90, 0), pair(2, 0)];
     let mut figures = cluster(&[pairs, vec![pair(20, 0)], vec![]]);
     at(&mut figures, 1).writes_wait = true;
@@ -32,11 +32,11 @@ fn relief_alone() -> Balancer {
 }
 
 /// What the worker of the full node is told.
-fn could_get(figures: &Figures) -> Option<u64> {
+pub(crate) fn could_get(figures: &Figures) -> Option<u64> {
     relief_bytes(figures, &BalanceRules::default(), FULL)
 }
 
-fn is_relief(step: &NextStep) -> bool {
+pub(crate) fn is_relief(step: &NextStep) -> bool {
     matches!(step, NextStep::Move(planned) if matches!(planned.why, MoveReason::Full { .. }))
 }
 
@@ -114,7 +114,7 @@ fn full_node_gives_a_pair_whatever_rests() {
 }
 
 /// Three such nodes, and what has room for pairs there.
-fn small_nodes(random: &mut Random) -> Figures {
+pub(crate) fn small_nodes(random: &mut Random) -> Figures {
     let members = (1..=3).map(|node| {
         let sizes = (0..random.between(2, 6)).map(|_| random.between(8, 37));
         let pairs: Vec<HeldPair> =
@@ -126,7 +126,7 @@ fn small_nodes(random: &mut Random) -> Figures {
 }
 
 /// Puts of so many MiB: into a pair that may grow so far, else into a new one. How many there was room for.
-fn write(member: &mut MemberFigures, mib: u64, number: u32) -> u64 {
+pub(crate) fn write(member: &mut MemberFigures, mib: u64, number: u32) -> u64 {
     let takes = mib.min(member.memory_left_bytes / MIB);
     let can_grow = |held: &&mut HeldPair| held.load.unwrap().memory_bytes + takes * MIB <= 37 * MIB;
     if let Some(held) = member.pairs.iter_mut().find(can_grow) {
@@ -141,8 +141,9 @@ fn write(member: &mut MemberFigures, mib: u64, number: u32) -> u64 {
 }
 
 /// Whether a pair of a full node would leave another one more than that has, by what is worth a move.
-fn fits_elsewhere(figures: &Figures, from: &MemberFigures) -> bool {
-    let others = || figures.members.iter().filter(|member| member.node != from.node && !member.writes_wait);
+pub(crate) fn fits_elsewhere(figures: &Figures, from: &MemberFigures) -> bool {
+    let takes = |member: &&MemberFigures| member.node != from.node && !member.writes_wait && !member.draining;
+    let others = || figures.members.iter().filter(takes);
     let fits = |bytes: u64| {
         let needs = bytes + from.memory_left_bytes + (bytes / 8).max(4 * MIB);
         bytes > from.memory_left_bytes && others().any(|member| member.memory_left_bytes >= needs)
