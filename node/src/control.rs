@@ -33,6 +33,7 @@ use crate::moves::{CopyEnd, CopyFailure, CopyJob};
 use crate::others_wait::{self, OthersWait};
 use crate::recoverer::Recoverer;
 use crate::settings::{ClientSettings, WorkerOptions};
+use crate::told_limit::ToldLimit;
 
 /// What the thread works with.
 pub(crate) struct Control {
@@ -48,6 +49,7 @@ pub(crate) struct Control {
     images: ImageOptions,
     tuning: Arc<TuningRow>,
     store: Option<Arc<SettingsStore>>,
+    told_limit: ToldLimit,
     /// When the worker was last told that this thread is at work.
     alive_ns: u64,
 }
@@ -189,6 +191,7 @@ impl Control {
         let mut driver = ControlDriver::new(&environment, coordinator, options, every_ns, progress)
             .balancing(BalanceOptions::from_settings(settings));
         driver.set_back_after_ns(2 * settings.integer("lease_ms") * 1_000_000);
+        let told_limit = ToldLimit::new(coordinator, bring_up.member_row(), bring_up.plan.limit);
         Control {
             to_worker: bring_up.to_worker.clone(),
             driver,
@@ -198,6 +201,7 @@ impl Control {
             images: ImageOptions::from_settings(settings),
             tuning: Arc::default(),
             store: None,
+            told_limit,
             alive_ns: 0,
             bring_up,
             environment,
@@ -235,6 +239,7 @@ impl Control {
                 self.driver.set_wall_zero_ms(wall_ms().saturating_sub(now_ns / 1_000_000));
                 let effects = self.driver.look(now_ns)?;
                 self.follow(effects);
+                self.told_limit.tell(self.bring_up.budget.given_limit(), now_ns);
                 self.say_alive();
             }
         }

@@ -59,6 +59,7 @@ mod start;
 mod table_view;
 mod takeover_counts;
 mod takeovers;
+mod told_limit;
 mod tree_check;
 mod tree_look;
 mod tree_shape;

@@ -38,7 +38,7 @@ pub struct MemberRow {
     pub http: String,
     /// Its process.
     pub pid: u32,
-    /// Memory that its pairs may take, in bytes; zero: what the machine has.
+    /// Memory that it may hold, in bytes, as it was given last; zero: what the machine has.
     pub memory_limit_bytes: u64,
 }
 

@@ -236,6 +236,12 @@ impl Budget {
         self.state().limit()
     }
 
+    /// The limit that was given last, whatever the machine has.
+    #[must_use]
+    pub fn given_limit(&self) -> u64 {
+        self.state().limit
+    }
+
     /// Another limit was given. Nothing that was reserved is taken back: one below what is held only stops
     /// growth.
     pub fn set_limit(&self, limit: u64) {
@@ -356,6 +362,7 @@ mod tests {
         let held = budget.reserve(MemoryKind::Regions, 50 * MIB).unwrap();
         budget.observe(seen(10 * MIB, 60 * MIB, 5 * MIB));
         assert_eq!((budget.limit(), budget.available()), (65 * MIB, 5 * MIB));
+        assert_eq!(budget.given_limit(), 100 * MIB);
         assert!(budget.reserve(MemoryKind::Regions, 6 * MIB).is_err());
         // Others take all that there was: what is held stays, nothing is added.
         budget.observe(seen(10 * MIB, 40 * MIB, 0));
@@ -370,6 +377,7 @@ mod tests {
         let held = budget.reserve(MemoryKind::Regions, 50 * MIB).unwrap();
         budget.set_limit(70 * MIB);
         assert_eq!((budget.limit(), budget.available()), (70 * MIB, 10 * MIB));
+        assert_eq!(budget.given_limit(), 70 * MIB);
         budget.set_limit(40 * MIB);
         assert_eq!((held.bytes(), budget.available()), (50 * MIB, 0));
         assert!(budget.reserve(MemoryKind::Regions, 1).is_err());

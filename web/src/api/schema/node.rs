@@ -318,7 +318,7 @@ fn member() -> Value {
         ("fabric", text("Its fabric address.")),
         ("http", text("Its HTTP address; empty if it has none.")),
         ("pid", integer("Its process.")),
-        ("memory_limit_bytes", integer("Bytes that its pairs may take; 0: what the machine has.")),
+        ("memory_limit_bytes", integer("Bytes that it may hold, as given last; 0: what the machine has.")),
     ])
 }
 
