@@ -70,8 +70,8 @@ mod worker;
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use balance::{
-    BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, RoomElsewhere, lacks_room,
-    room_elsewhere,
+    BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, HeldMemory, RoomElsewhere,
+    held_memory, room_elsewhere,
 };
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;

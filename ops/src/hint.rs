@@ -261,7 +261,7 @@ mod tests {
 
     /// Where a command is written so, whoever hands the text on adds the address ([`Reached::in_text`]), or
     /// nobody was asked yet.
-    const WITHOUT: [(&str, &str); 18] = [
+    const WITHOUT: [(&str, &str); 19] = [
         ("cli.rs", "cell dev"),
         ("cli.rs", "cell put greeting hello"),
         ("cli.rs", "cell get greeting"),
@@ -270,6 +270,7 @@ mod tests {
         ("dev/owners.rs", "cell balance status"),
         ("dev/owners.rs", "cell drill run kill --node {owner}"),
         ("dev/scale.rs", "cell node ls"),
+        ("dev/scale_wire.rs", "cell node ls"),
         ("dev/supervisor/drills.rs", "cell drill ls"),
         ("dev/drill_turn.rs", "cell drill ls"),
         ("dev/supervisor/scaling.rs", "cell dev scale N"),

@@ -38,7 +38,7 @@ use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
-pub use room::{CannotEmpty, RoomElsewhere, lacks_room, room_elsewhere};
+pub use room::{CannotEmpty, HeldMemory, RoomElsewhere, held_memory, room_elsewhere};
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;

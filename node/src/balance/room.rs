@@ -1,8 +1,10 @@
-//! Whether nodes can be emptied, by the coordinator's rows alone: for who has no node at hand to ask.
+//! Whether nodes can be emptied, and what they hold, by the coordinator's rows alone: for who has no node at
+//! hand to ask. What a member has not told is not known: it may have room, or much that needs some.
 
 use cell_cluster::ClusterView;
-use cell_placement::{BalanceRules, Balancer, DrainRefusal};
+use cell_placement::{BalanceRules, Balancer, DrainRefusal, Figures};
 use cell_terms::NodeId;
+use cell_terms::text::counted;
 
 use super::picture::{self, SeenFigures};
 
@@ -26,15 +28,23 @@ pub enum RoomElsewhere {
     Lacks(CannotEmpty),
 }
 
+/// What a member's pairs take in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldMemory {
+    /// The member's node.
+    pub node: NodeId,
+    /// All of them.
+    pub bytes: u64,
+    /// The largest one.
+    pub largest_bytes: u64,
+}
+
 /// Whether these nodes could be emptied beside those that drain already. The view has to follow balance.
 #[must_use]
 pub fn room_elsewhere(view: &ClusterView, nodes: &[NodeId]) -> RoomElsewhere {
-    let mut seen = SeenFigures::default();
-    seen.observe(view, 0);
-    let figures = picture::figures(view, &seen, true, 0);
-    // It may have room, or much that needs some.
-    if let Some(member) = figures.members.iter().find(|member| member.told_ms_ago.is_none()) {
-        return RoomElsewhere::Unknown(format!("{} has not told yet what it has", member.node));
+    let figures = figures(view);
+    if let Some(why) = unreported(&figures) {
+        return RoomElsewhere::Unknown(why);
     }
     let Ok(balancer) = Balancer::new(BalanceRules::default()) else { return RoomElsewhere::Enough };
     match balancer.drain_plan(&figures, nodes) {
@@ -49,11 +59,40 @@ pub fn room_elsewhere(view: &ClusterView, nodes: &[NodeId]) -> RoomElsewhere {
     }
 }
 
-/// What keeps these nodes from being emptied, as far as that is known for sure.
-#[must_use]
-pub fn lacks_room(view: &ClusterView, nodes: &[NodeId]) -> Option<CannotEmpty> {
-    match room_elsewhere(view, nodes) {
-        RoomElsewhere::Lacks(lacks) => Some(lacks),
-        RoomElsewhere::Enough | RoomElsewhere::Unknown(_) => None,
+/// What the pairs of each member take. The view has to follow balance.
+///
+/// # Errors
+/// Why nobody can say just now, in words.
+pub fn held_memory(view: &ClusterView) -> Result<Vec<HeldMemory>, String> {
+    let figures = figures(view);
+    if let Some(why) = unreported(&figures) {
+        return Err(why);
     }
+    if figures.takeovers_open > 0 {
+        let pairs = counted(u64::from(figures.takeovers_open), "pair is", "pairs are");
+        return Err(format!("{pairs} to be taken over"));
+    }
+    let held = figures.members.iter().map(|member| {
+        let mut held = HeldMemory { node: member.node, bytes: 0, largest_bytes: 0 };
+        for pair in &member.pairs {
+            let untold = || format!("{} has not told yet what its pairs take", member.node);
+            let load = pair.load.ok_or_else(untold)?;
+            held.bytes = held.bytes.saturating_add(load.memory_bytes);
+            held.largest_bytes = held.largest_bytes.max(load.memory_bytes);
+        }
+        Ok(held)
+    });
+    held.collect()
+}
+
+fn figures(view: &ClusterView) -> Figures {
+    let mut seen = SeenFigures::default();
+    seen.observe(view, 0);
+    picture::figures(view, &seen, true, 0)
+}
+
+/// A member that has told nothing yet, in words.
+fn unreported(figures: &Figures) -> Option<String> {
+    let member = figures.members.iter().find(|member| member.told_ms_ago.is_none())?;
+    Some(format!("{} has not told yet what it has", member.node))
 }

@@ -433,24 +433,50 @@ fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {
     }
 }
 
+/// What keeps a node from being emptied for sure.
+fn lacks_room(view: &ClusterView, node: u32) -> Option<CannotEmpty> {
+    match room_elsewhere(view, &[NodeId(node)]) {
+        RoomElsewhere::Lacks(lacks) => Some(lacks),
+        RoomElsewhere::Enough | RoomElsewhere::Unknown(_) => None,
+    }
+}
+
 #[test]
 fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room() {
     let mut world = world(0, 2, options(false));
     world.watch.look().unwrap();
-    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None, "nobody has told");
+    let untold = "node-1 has not told yet what it has";
     let RoomElsewhere::Unknown(why) = room_elsewhere(world.watch.view(), &[NodeId(1)]) else { panic!() };
-    assert_eq!(why, "node-1 has not told yet what it has");
+    assert_eq!(why, untold);
+    assert_eq!(held_memory(world.watch.view()), Err(untold.to_owned()));
     for _ in 0..20 {
         world.pass();
     }
     assert_eq!(world.watch.view().balance.figures.len(), 2);
     assert_eq!(room_elsewhere(world.watch.view(), &[NodeId(1)]), RoomElsewhere::Enough);
+    let held = held_memory(world.watch.view()).unwrap();
+    assert_eq!(held.iter().map(|held| held.node.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(held[0].bytes >= 200 * MIB && held[0].bytes == 2 * held[0].largest_bytes, "{held:?}");
+    assert_eq!(held[1].bytes, 0);
     world.tell_other_with(150 * MIB);
     world.watch.look().unwrap();
-    let CannotEmpty { why, next } = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    let CannotEmpty { why, next } = lacks_room(world.watch.view(), 1).unwrap();
     assert_eq!(next, None, "more room helps");
     assert!(why.contains("lack room for 1 pair"), "{why}");
-    assert_eq!(lacks_room(world.watch.view(), &[NodeId(2)]), None, "it has no pairs");
+    assert_eq!(lacks_room(world.watch.view(), 2), None, "it has no pairs");
+}
+
+/// Who takes them over holds more soon than it has told.
+#[test]
+fn what_members_hold_is_not_known_while_pairs_are_to_be_taken_over() {
+    let mut world = world(0, 2, options(false));
+    for _ in 0..20 {
+        world.pass();
+    }
+    assert!(held_memory(world.watch.view()).is_ok());
+    world.link.end_lease(world.peers[0].lease).unwrap();
+    world.watch.look().unwrap();
+    assert_eq!(held_memory(world.watch.view()), Err("2 pairs are to be taken over".to_owned()));
 }
 
 /// Moves there were begun one after the other, and each came to nothing.
@@ -460,7 +486,7 @@ fn node_whose_disk_has_no_room_for_logs_gets_no_pair() {
     let mut world = world(1, 2, options);
     world.disk_free_bytes = Some(8 * MIB - 1);
     assert_eq!(world.seconds_to_a_move(), None);
-    let CannotEmpty { why, .. } = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    let CannotEmpty { why, .. } = lacks_room(world.watch.view(), 1).unwrap();
     assert!(why.contains("1 has no room on its disk for the logs"), "{why}");
     world.disk_free_bytes = Some(8 * MIB);
     assert!(world.seconds_to_a_move().is_some());

@@ -153,8 +153,13 @@ impl Scale {
     /// Has these nodes emptied, once it is known that the others have room. What an earlier try began goes
     /// on.
     fn drain(&mut self, nodes: &[u16]) -> Result<(), Broken> {
+        self.ask_until_known(&ScaleRequest::Drain { nodes: nodes.to_vec() })
+    }
+
+    /// Asks for something until nodes have told what it goes by.
+    fn ask_until_known(&mut self, request: &ScaleRequest) -> Result<(), Broken> {
         loop {
-            match self.answer(ScaleRequest::Drain { nodes: nodes.to_vec() })? {
+            match self.answer(request.clone())? {
                 Ok(_) => return Ok(()),
                 Err(refused) if refused.is_away => self.lacks(refused.what)?,
                 Err(refused) => return Err(self.refused(refused)),
@@ -166,7 +171,7 @@ impl Scale {
         let nodes = self.wait(none_stops)?;
         let ScalePlan { start, keep, drain, clear, notes } = ScalePlan::of(wanted, &nodes);
         if !start.is_empty() {
-            self.ask(ScaleRequest::Memory { nodes: wanted })?;
+            self.ask_until_known(&ScaleRequest::Memory { nodes: wanted })?;
         }
         notes.iter().for_each(|note| message::note(&self.reached.in_text(note)));
         for node in start {
@@ -366,6 +371,21 @@ mod tests {
         let (_folder, mut scale, _asked) = scale_answered(answers);
         let Err(Broken::Failure(failure)) = scale.drain(&[1]) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
+    }
+
+    /// A node that had told nothing was taken for one that holds nothing.
+    #[test]
+    fn nodes_are_added_once_it_is_known_that_there_is_memory_for_them() {
+        let nodes = |count| ScaleAnswer::Nodes((0..count).map(|number| node(number, 1, false)).collect());
+        let unknown = refused("node-1 has not told yet what it has", true);
+        let answers = vec![nodes(2), unknown, nodes(2), nodes(3), nodes(3)];
+        let (_folder, mut scale, asked) = scale_answered(answers);
+        assert!(scale.to(3).is_ok_and(|nodes| nodes.len() == 3));
+        assert_eq!(scale.said, "node-1 has not told yet what it has");
+        drop(scale);
+        let asked: Vec<String> = asked.iter().collect();
+        let (look, memory) = (r#"{"do":"look"}"#, r#"{"do":"memory","nodes":3}"#);
+        assert_eq!(asked, [look, memory, memory, r#"{"do":"start","node":2}"#, look]);
     }
 
     /// Also a node that has nothing stays, until it is known that the others can go.

@@ -1,14 +1,22 @@
 //! Drains that a supervisor begins: only where the others have room.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, ClusterView, Coordinator, DrainPlanned, Drains, NodeRefusal, Watch};
 use cell_drill::wire::{DRAINED_BY, Refused};
-use cell_node::{CannotEmpty, lacks_room};
+use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
-use super::scale_wire::{author, away, refuse};
+use super::scale_wire::{NOT_TOLD_NEXT, author, away, refuse};
+
+/// For so long a drill's drain waits until all nodes have told what they have: the one that was restarted
+/// before tells it a second or two after it serves. A drill waits for longer.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks whether they have.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Why drains were not begun.
 #[derive(Debug)]
@@ -55,19 +63,31 @@ pub(crate) fn begin_checked(
     }
 }
 
-/// Wants a node empty, for a drill.
+/// Wants a node empty, for a drill, once it is known that the others have room.
 pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
-    let check = |view: &ClusterView| match lacks_room(view, &[node]) {
-        Some(CannotEmpty { why, next }) => {
+    begin_within(coordinator, node, TOLD_WITHIN)
+}
+
+fn begin_within(coordinator: &Arc<dyn Coordinator>, node: NodeId, told: Duration) -> Result<(), Refused> {
+    let check = |view: &ClusterView| match room_elsewhere(view, &[node]) {
+        RoomElsewhere::Enough => Ok(()),
+        RoomElsewhere::Unknown(why) => Err(away(format!("{node} is not emptied: {why}"), NOT_TOLD_NEXT)),
+        RoomElsewhere::Lacks(CannotEmpty { why, next }) => {
             let room = "add a node, or give the others more memory (memory_limit_bytes)";
             Err(refuse(format!("{node} cannot be emptied: {why}"), next.unwrap_or(room)))
         }
-        None => Ok(()),
     };
-    begin_checked(coordinator, &[node], DRAINED_BY, check).map_err(|why| match why {
-        NotBegun::Refused(refused) => refused,
-        NotBegun::Failed(error) => in_words(&error),
-    })
+    let until = Instant::now() + told;
+    loop {
+        match begin_checked(coordinator, &[node], DRAINED_BY, check) {
+            Ok(()) => return Ok(()),
+            Err(NotBegun::Refused(refused)) if refused.is_away && Instant::now() < until => {
+                thread::sleep(AGAIN);
+            }
+            Err(NotBegun::Refused(refused)) => return Err(refused),
+            Err(NotBegun::Failed(error)) => return Err(in_words(&error)),
+        }
+    }
 }
 
 /// Wants it empty no more, if a drill wants that: what an operator wants empty stays so.
@@ -193,6 +213,26 @@ pub(super) mod tests {
         assert!(draining(&link).is_empty());
     }
 
+    /// A node that had told nothing was not known to lack room: the drain was begun.
+    #[test]
+    fn drill_drains_no_node_before_all_have_told_what_they_have() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 50, 60);
+        let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(1));
+        let (fabric, http) = (String::new(), String::new());
+        let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
+        Members::new(coordinator.clone()).enter(&row).unwrap();
+        let refused = begin_within(&coordinator, NodeId(0), Duration::ZERO).unwrap_err();
+        let words = "node-0 is not emptied: node-1 has not told yet what it has";
+        assert_eq!((refused.what.as_str(), refused.is_away), (words, true));
+        assert!(refused.next.starts_with("try again in a few seconds") && draining(&link).is_empty());
+        link.end_lease(incarnation).unwrap();
+        enter(&link, 1, 100, 0);
+        begin_within(&coordinator, NodeId(0), Duration::ZERO).unwrap();
+        assert_eq!(draining(&link), [0]);
+    }
+
     /// Two were begun one after the other, and one of them stood half emptied.
     #[test]
     fn nodes_are_drained_all_at_once_or_none() {
@@ -202,9 +242,9 @@ pub(super) mod tests {
         enter(&link, 1, 0, 60);
         enter(&link, 2, 0, 60);
         let begun = |nodes: &[NodeId]| {
-            let check = |view: &ClusterView| match lacks_room(view, nodes) {
-                Some(lacks) => Err(refuse(lacks.why, "let more nodes stay")),
-                None => Ok(()),
+            let check = |view: &ClusterView| match room_elsewhere(view, nodes) {
+                RoomElsewhere::Lacks(lacks) => Err(refuse(lacks.why, "let more nodes stay")),
+                RoomElsewhere::Enough | RoomElsewhere::Unknown(_) => Ok(()),
             };
             begin_checked(&coordinator, nodes, "ann", check)
         };

@@ -12,7 +12,7 @@ use cell_cluster::{
     local_socket,
 };
 use cell_drill::wire::Refused;
-use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
+use cell_node::{CannotEmpty, RoomElsewhere, held_memory, room_elsewhere};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
@@ -24,7 +24,8 @@ use super::memory_shares::MemoryShares;
 use super::owners::Misfit;
 use super::scale_plan::LEFT;
 use super::scale_wire::{
-    SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away, refuse, socket,
+    NOT_TOLD_NEXT, SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away,
+    refuse, socket,
 };
 use crate::output::number;
 
@@ -165,8 +166,8 @@ fn carry_out(
     Ok(nodes)
 }
 
-/// Refuses so many nodes if there is no memory for them, or if one of those that are there is known to hold
-/// more than its share would be.
+/// Refuses so many nodes if there is no memory for them, or if one of those that are there holds more than
+/// its share would be. While that is not known, whoever asks waits: who has told nothing may hold much.
 fn check_memory(
     coordinator: &Arc<dyn Coordinator>,
     memory: &MemoryShares,
@@ -179,13 +180,8 @@ fn check_memory(
     let mut watch = Watch::new(coordinator.clone());
     watch.follow_balance();
     watch.look().map_err(|error| in_words(&error))?;
-    let balance = &watch.view().balance;
-    for (incarnation, (figures, _)) in &balance.figures {
-        let own = balance.told_pairs().filter(|(teller, _)| teller == incarnation);
-        let held = own.fold(0_u64, |sum, (_, pair)| sum.saturating_add(pair.memory_bytes));
-        memory.check_held(nodes, figures.node.0, held)?;
-    }
-    Ok(())
+    let held = held_memory(watch.view()).map_err(|why| away(why, NOT_TOLD_NEXT))?;
+    held.iter().try_for_each(|held| memory.check_held(nodes, held.node.0, held.bytes))
 }
 
 /// Wants these nodes empty, all or none, if the others have room for what they have.
@@ -201,7 +197,7 @@ fn drain(coordinator: &Arc<dyn Coordinator>, leaving: &[NodeId]) -> Result<(), R
 fn check_room(view: &ClusterView, leaving: &[NodeId]) -> Result<(), Refused> {
     match room_elsewhere(view, leaving) {
         RoomElsewhere::Enough => Ok(()),
-        RoomElsewhere::Unknown(why) => Err(away(why, "`cell node ls` shows how the nodes are")),
+        RoomElsewhere::Unknown(why) => Err(away(why, NOT_TOLD_NEXT)),
         RoomElsewhere::Lacks(CannotEmpty { why, next }) => Err(refuse(
             format!("the cluster cannot shrink so far: {why}"),
             next.unwrap_or("let more nodes stay, or give them more memory (memory_limit_bytes)"),
@@ -350,6 +346,14 @@ mod tests {
         assert_eq!(nodes[2].drained_by.as_deref(), Some(SCALED_BY));
     }
 
+    /// A node that has only just joined.
+    fn enter_untold(link: &SimLink, node: u32) {
+        let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(node));
+        let (fabric, http) = (String::new(), String::new());
+        let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
+        Members::new(Arc::new(link.clone())).enter(&row).unwrap();
+    }
+
     /// Node 0 has room for what node 2 has, and not for what node 1 has besides.
     #[test]
     fn drain_without_room_changes_nothing_and_waits_while_it_is_not_known_whether_there_is_some() {
@@ -370,11 +374,7 @@ mod tests {
         drain(&[2]).unwrap();
         let drained = [(2, SCALED_BY.to_owned(), false)];
         assert_eq!(rows(&coordinator), drained);
-        // One that has only just joined.
-        let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(3));
-        let (fabric, http) = (String::new(), String::new());
-        let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
-        Members::new(coordinator.clone()).enter(&row).unwrap();
+        enter_untold(&link, 3);
         let unknown = drain(&[1, 2]).unwrap_err();
         assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-3 has not told yet what it has", true));
         assert_eq!(rows(&coordinator), drained);
@@ -407,7 +407,12 @@ mod tests {
         };
         assert!(fits(2).is_ok());
         let refused = fits(3).unwrap_err();
-        assert!(refused.what.contains("node 1 holds 400 MiB"), "{refused:?}");
+        assert!(refused.what.contains("node 1 holds 400 MiB") && !refused.is_away, "{refused:?}");
+        // It was taken for one that holds nothing.
+        enter_untold(&link, 2);
+        let unknown = fits(2).unwrap_err();
+        assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-2 has not told yet what it has", true));
+        assert!(unknown.next.starts_with("try again in a few seconds"), "{unknown:?}");
     }
 
     /// A scale that was killed left rows, and nothing said that it had not ended.

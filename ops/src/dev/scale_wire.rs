@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// As whom nodes are drained and removed.
 pub(crate) const SCALED_BY: &str = "cell dev scale";
+/// What to do where nodes have not told yet what they have.
+pub(crate) const NOT_TOLD_NEXT: &str = "try again in a few seconds; `cell node ls` shows how the nodes are";
 /// Nodes of a cluster of `cell dev`, at most.
 pub(crate) const NODES_MAX: u16 = 64;
 
@@ -27,7 +29,7 @@ pub(crate) enum ScaleRequest {
     /// Has a node run: one that was given up is started again, and a number that is free gets a place. That
     /// it was removed, or that a scale wanted it empty, is taken back.
     Start { node: u16 },
-    /// Whether there is memory for so many nodes, as far as that is known.
+    /// Whether there is memory for so many nodes. While that is not known, it is said what is not.
     Memory { nodes: u16 },
     /// Wants these nodes empty, all or none: what leaves one does not go to another that leaves. Refused if
     /// the others lack room; while that is not known, it is said what is not.
