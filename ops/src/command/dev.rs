@@ -179,8 +179,7 @@ fn memory_shares(nodes: u16, resolved: &Settings) -> MemoryShares {
     settings::soften_for_development(&mut softened, None);
     let given = resolved.integer(settings::MEMORY_LIMIT);
     let shares = MemoryShares::new(given, cell_memory::total_bytes(), cell_node::smallest_limit(&softened));
-    let set_aside = |limit| cell_node::set_aside_bytes(limit, &softened);
-    shares.with_set_aside(shares.each(nodes).map_or(0, set_aside))
+    shares.with_set_aside(nodes, |limit| cell_node::set_aside_bytes(limit, &softened))
 }
 
 fn plan(arguments: &DevArgs, resolved: &Settings) -> anyhow::Result<Plan> {

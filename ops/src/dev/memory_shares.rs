@@ -7,6 +7,8 @@ use super::scale_wire::refuse;
 use crate::output::number;
 use crate::settings::{LEFT_PART, SUPERVISOR_BYTES};
 
+const MIB: u64 = 1 << 20;
+
 /// See the module's text. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryShares {
@@ -18,24 +20,79 @@ pub(crate) struct MemoryShares {
     smallest: u64,
     /// What each keeps for something else than pairs.
     set_aside: u64,
+    /// The same of one that may hold all.
+    set_aside_most: u64,
+}
+
+/// A cluster of which nodes are to leave, and whose others lack room for what those have. In bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shrinking {
+    /// What each node that stays holds for its pairs.
+    pub(crate) stay: Vec<u64>,
+    /// The same of those that leave.
+    pub(crate) leave: Vec<u64>,
+    /// The largest pair of those that leave.
+    pub(crate) largest: u64,
+    /// What each may hold in memory now.
+    pub(crate) limit: u64,
+}
+
+/// How a cluster can shrink that lacks room for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShrinkHint {
+    /// What there is, and what is needed.
+    pub(crate) arithmetic: String,
+    /// What to do.
+    pub(crate) next: String,
+}
+
+/// What a drain wants free besides what a pair takes, for it to grow by: a part of that.
+const GROWS_PART: u64 = 8;
+
+fn grown(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / GROWS_PART)
+}
+
+fn sum(bytes: &[u64]) -> u64 {
+    bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+}
+
+impl Shrinking {
+    /// For so much memory of each that stays the pairs of those that leave find room, in whatever order they
+    /// come; none: none stays.
+    fn for_pairs(&self) -> Option<u64> {
+        let most = self.stay.iter().max()?;
+        // One that fits nowhere is larger than what each has left.
+        let largest = if self.stay.len() == 1 { 0 } else { grown(self.largest) };
+        let even = self.all_grown().div_ceil(self.stay.len() as u64);
+        Some(even.saturating_add(largest).max(*most))
+    }
+
+    /// What all those will hold that stay.
+    fn all_grown(&self) -> u64 {
+        sum(&self.stay).saturating_add(grown(sum(&self.leave)))
+    }
 }
 
 impl MemoryShares {
     /// Nobody knows how much there is.
     #[cfg(test)]
     pub(crate) const UNKNOWN: MemoryShares =
-        MemoryShares { all: None, given: None, smallest: 0, set_aside: 0 };
+        MemoryShares { all: None, given: None, smallest: 0, set_aside: 0, set_aside_most: 0 };
 
     /// By the limit that was given for each node (0: none), what the machine or the control group has, and
     /// what a node needs.
     pub(crate) fn new(given: u64, total: Option<u64>, smallest: u64) -> MemoryShares {
         let all = total.map(|total| (total - total / LEFT_PART).saturating_sub(SUPERVISOR_BYTES));
-        MemoryShares { all, given: (given > 0).then_some(given), smallest, set_aside: 0 }
+        let given = (given > 0).then_some(given);
+        MemoryShares { all, given, smallest, set_aside: 0, set_aside_most: 0 }
     }
 
-    /// The same, where each node keeps so much for something else than pairs.
-    pub(crate) fn with_set_aside(self, set_aside: u64) -> MemoryShares {
-        MemoryShares { set_aside, ..self }
+    /// The same, where each of so many nodes keeps so much of its limit for something else than pairs.
+    pub(crate) fn with_set_aside(self, nodes: u16, of_limit: impl Fn(u64) -> u64) -> MemoryShares {
+        let set_aside = self.each(nodes).map_or(0, &of_limit);
+        let set_aside_most = of_limit(self.all.unwrap_or(u64::MAX / 2));
+        MemoryShares { set_aside, set_aside_most, ..self }
     }
 
     /// What each of so many nodes gets; none: what was given for it, or nobody knows how much there is.
@@ -87,13 +144,45 @@ impl MemoryShares {
         );
         Err(refuse(what, "let there be fewer, use several machines, or remove entries first"))
     }
+
+    /// How a cluster can shrink that lacks room for it; none: more memory for each node does not help.
+    pub(crate) fn shrink_hint(&self, of: &Shrinking) -> Option<ShrinkHint> {
+        let needed = of.for_pairs()?.saturating_add(self.set_aside_most);
+        if needed <= of.limit {
+            return None;
+        }
+        let arithmetic = format!(
+            "the nodes that leave hold {} for their pairs, an eighth of which is to be free to grow by, and \
+             those that stay {}: each that stays needs a limit of {}, and has {}",
+            number::bytes(sum(&of.leave)),
+            number::bytes(sum(&of.stay)),
+            number::bytes(needed),
+            number::bytes(of.limit),
+        );
+        // A pair is at both of its nodes until it has moved.
+        let together = of.all_grown().saturating_add(sum(&of.leave));
+        if let Some(all) = self.all.filter(|all| needed.max(together) > *all) {
+            let (together, all) = (number::bytes(together), number::bytes(all));
+            let arithmetic = format!(
+                "{arithmetic}; there are {all} for nodes, which take {together} until pairs have moved"
+            );
+            let next = "let more nodes stay, use several machines, or remove entries first".to_owned();
+            return Some(ShrinkHint { arithmetic, next });
+        }
+        let next = format!(
+            "let more nodes stay; or stop `cell dev`, start it with --nodes {} --memory-limit-bytes {}MiB, \
+             which is what each may hold then, and scale again",
+            of.stay.len() + of.leave.len(),
+            needed.div_ceil(MIB),
+        );
+        Some(ShrinkHint { arithmetic, next })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
     const TOTAL: u64 = 16 * 1_632 * MIB;
     /// Of it, what is for nodes.
@@ -127,7 +216,7 @@ mod tests {
 
     #[test]
     fn share_that_is_smaller_than_what_a_node_holds_is_refused() {
-        let shares = MemoryShares::new(0, Some(TOTAL), GIB).with_set_aside(GIB);
+        let shares = MemoryShares::new(0, Some(TOTAL), GIB).with_set_aside(4, |_| GIB);
         let room = ALL / 4 - GIB;
         assert_eq!((shares.for_pairs(4), shares.check_held(4, 7, room)), (Some(room), Ok(())));
         let refused = shares.check_held(4, 7, room + 1).unwrap_err();
@@ -135,5 +224,45 @@ mod tests {
         assert!(refused.what.contains("node 7 holds 4.96 GiB"), "{refused:?}");
         // Of a limit that was given nothing changes.
         assert_eq!(MemoryShares::new(GIB, Some(TOTAL), GIB).check_held(4, 7, u64::MAX), Ok(()));
+    }
+
+    fn hint(stay: &[u64], leave: &[u64], largest: u64) -> Option<ShrinkHint> {
+        let nodes = u16::try_from(stay.len() + leave.len()).unwrap();
+        let shares = MemoryShares::new(0, Some(TOTAL), GIB).with_set_aside(nodes, |limit| limit / 16);
+        let limit = shares.each(nodes).unwrap();
+        shares.shrink_hint(&Shrinking { stay: stay.to_vec(), leave: leave.to_vec(), largest, limit })
+    }
+
+    /// It was said that the others lack room, and never how to come to one node.
+    #[test]
+    fn shrink_that_lacks_room_is_told_the_limit_with_which_it_has_some() {
+        let one = hint(&[6 * GIB], &[6 * GIB], GIB).unwrap();
+        let needed = 6 * GIB + 6 * GIB + 6 * GIB / 8 + ALL / 16;
+        let words = format!("--nodes 2 --memory-limit-bytes {}MiB", needed.div_ceil(MIB));
+        assert!(one.next.contains(&words), "{one:?}");
+        for words in ["leave hold 6.00 GiB", "that stay 6.00 GiB", "a limit of 14.2 GiB, and has 11.9 GiB"] {
+            assert!(one.arithmetic.contains(words), "{words}: {one:?}");
+        }
+        // Of several none is so full that the largest pair does not fit.
+        let two = hint(&[GIB, 5 * GIB], &[6 * GIB], 2 * GIB).unwrap();
+        let needed = (6 * GIB + 6 * GIB + 6 * GIB / 8) / 2 + 2 * GIB + 2 * GIB / 8 + ALL / 16;
+        let words = format!("--nodes 3 --memory-limit-bytes {}MiB", needed.div_ceil(MIB));
+        assert!(two.next.contains(&words), "{two:?}");
+    }
+
+    #[test]
+    fn shrink_that_the_machine_has_no_memory_for_is_not_told_to_take_more() {
+        let hint = hint(&[9 * GIB], &[9 * GIB], GIB).unwrap();
+        let words = "there are 23.8 GiB for nodes, which take 28.1 GiB until pairs have moved";
+        assert!(hint.arithmetic.ends_with(words), "{hint:?}");
+        assert!(!hint.next.contains("--memory-limit-bytes"), "{hint:?}");
+        assert!(hint.next.contains("remove entries"), "{hint:?}");
+    }
+
+    /// A node has no room on its disk, say.
+    #[test]
+    fn shrink_that_more_memory_does_not_help_is_told_nothing_of_it() {
+        assert_eq!(hint(&[GIB], &[GIB], GIB), None);
+        assert_eq!(hint(&[], &[GIB], GIB), None, "none would stay");
     }
 }

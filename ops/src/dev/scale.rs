@@ -1,5 +1,6 @@
 //! The socket by which `cell dev scale` reaches the supervisor.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use cell_cluster::{
     local_socket,
 };
 use cell_drill::wire::Refused;
-use cell_node::{CannotEmpty, RoomElsewhere, held_memory, room_elsewhere};
+use cell_node::{CannotEmpty, HeldMemory, RoomElsewhere, held_memory, room_elsewhere};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
@@ -20,7 +21,7 @@ use super::drain::{NotBegun, begin_checked};
 use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
-use super::memory_shares::MemoryShares;
+use super::memory_shares::{MemoryShares, ShrinkHint, Shrinking};
 use super::owners::Misfit;
 use super::scale_plan::LEFT;
 use super::scale_wire::{
@@ -144,7 +145,7 @@ fn carry_out(
             ScaleStep::Look
         }
         ScaleRequest::Drain { nodes } => {
-            drain(coordinator, &node_ids(&nodes))?;
+            drain(coordinator, memory, &node_ids(&nodes))?;
             ScaleStep::Look
         }
         ScaleRequest::Undrain { nodes } => {
@@ -185,8 +186,12 @@ fn check_memory(
 }
 
 /// Wants these nodes empty, all or none, if the others have room for what they have.
-fn drain(coordinator: &Arc<dyn Coordinator>, leaving: &[NodeId]) -> Result<(), Refused> {
-    let begun = begin_checked(coordinator, leaving, SCALED_BY, |view| check_room(view, leaving));
+fn drain(
+    coordinator: &Arc<dyn Coordinator>,
+    memory: &MemoryShares,
+    leaving: &[NodeId],
+) -> Result<(), Refused> {
+    let begun = begin_checked(coordinator, leaving, SCALED_BY, |view| check_room(view, memory, leaving));
     begun.map_err(|why| match why {
         NotBegun::Refused(refused) => refused,
         NotBegun::Failed(error) => in_words(&error),
@@ -194,15 +199,40 @@ fn drain(coordinator: &Arc<dyn Coordinator>, leaving: &[NodeId]) -> Result<(), R
 }
 
 /// Whether the others have room for what these nodes have. While that is not known, whoever asks waits.
-fn check_room(view: &ClusterView, leaving: &[NodeId]) -> Result<(), Refused> {
-    match room_elsewhere(view, leaving) {
-        RoomElsewhere::Enough => Ok(()),
-        RoomElsewhere::Unknown(why) => Err(away(why, NOT_TOLD_NEXT)),
-        RoomElsewhere::Lacks(CannotEmpty { why, next }) => Err(refuse(
-            format!("the cluster cannot shrink so far: {why}"),
-            next.unwrap_or("let more nodes stay, or give them more memory (memory_limit_bytes)"),
-        )),
+fn check_room(view: &ClusterView, memory: &MemoryShares, leaving: &[NodeId]) -> Result<(), Refused> {
+    let (why, next) = match room_elsewhere(view, leaving) {
+        RoomElsewhere::Enough => return Ok(()),
+        RoomElsewhere::Unknown(why) => return Err(away(why, NOT_TOLD_NEXT)),
+        RoomElsewhere::Lacks(CannotEmpty { why, next }) => (why, next),
+    };
+    let what = format!("the cluster cannot shrink so far: {why}");
+    if let Some(next) = next {
+        return Err(refuse(what, next));
     }
+    let hint = shrinking(view, leaving).and_then(|shrinking| memory.shrink_hint(&shrinking));
+    Err(match hint {
+        Some(ShrinkHint { arithmetic, next }) => refuse(format!("{what}; {arithmetic}"), &next),
+        None => refuse(what, "let more nodes stay, or give them more memory (memory_limit_bytes)"),
+    })
+}
+
+/// What nodes hold of which these are to leave, and others that drain; none: it is not known, or what those
+/// that stay may hold.
+fn shrinking(view: &ClusterView, leaving: &[NodeId]) -> Option<Shrinking> {
+    let leaves = |node: NodeId| leaving.contains(&node) || view.is_draining(node);
+    let held = held_memory(view).ok()?.into_iter();
+    let (leave, stay): (Vec<HeldMemory>, Vec<HeldMemory>) = held.partition(|held| leaves(held.node));
+    // Of a node that was started again the last row counts.
+    let limits: BTreeMap<NodeId, u64> =
+        view.members.values().map(|row| (row.node, row.memory_limit_bytes)).collect();
+    let least = stay.iter().filter_map(|held| limits.get(&held.node)).min().copied();
+    let bytes = |held: &[HeldMemory]| held.iter().map(|held| held.bytes).collect::<Vec<u64>>();
+    Some(Shrinking {
+        stay: bytes(&stay),
+        leave: bytes(&leave),
+        largest: leave.iter().map(|held| held.largest_bytes).max()?,
+        limit: least.filter(|limit| *limit > 0)?,
+    })
 }
 
 fn in_words(error: &ClusterError) -> Refused {
@@ -380,6 +410,31 @@ mod tests {
         assert_eq!(rows(&coordinator), drained);
         // What was begun goes on, whatever is known.
         drain(&[2]).unwrap();
+    }
+
+    /// Of two nodes with half of the memory each none could leave, once they held more than half together.
+    #[test]
+    fn drain_without_room_in_the_nodes_shares_is_told_with_which_limit_there_is_some() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 150 << 20, 300 << 20);
+        enter(&link, 1, 250 << 20, 200 << 20);
+        let members = Members::new(coordinator.clone());
+        for row in members.list().unwrap() {
+            members.enter(&MemberRow { memory_limit_bytes: 450 << 20, ..row }).unwrap();
+        }
+        let refused = |all: u64| {
+            let memory = MemoryShares::new(0, Some((all + (64 << 20)) / 15 * 16), 1);
+            drain(&coordinator, &memory, &[NodeId(1)]).unwrap_err()
+        };
+        let refusal = refused(900 << 20);
+        let why = "the cluster cannot shrink so far: the other nodes lack room for 1 pair with 200.0 MiB";
+        assert!(refusal.what.starts_with(why), "{refusal:?}");
+        assert!(refusal.what.ends_with("needs a limit of 525 MiB, and has 450 MiB"), "{refusal:?}");
+        assert!(refusal.next.contains("--nodes 2 --memory-limit-bytes 525MiB"), "{refusal:?}");
+        let refusal = refused(700 << 20);
+        assert!(!refusal.next.contains("--memory-limit-bytes"), "they take 725 MiB for a while: {refusal:?}");
+        assert!(rows(&coordinator).is_empty());
     }
 
     #[test]
