@@ -90,7 +90,7 @@ impl Balancer {
         }
         match &step {
             NextStep::Move(planned) => self.begin(now_ms, figures, planned),
-            NextStep::Cancel { pair, .. } => self.history.cancels(*pair),
+            NextStep::Cancel { .. } => figures.moving.iter().for_each(|moving| self.history.cancels(*moving)),
             NextStep::Rest(_) => {}
         }
         Advice { step, stalls: self.stalls(now_ms, figures, blocked) }
@@ -183,7 +183,7 @@ impl Balancer {
     fn step(&self, now_ms: u64, figures: &Figures) -> Found {
         let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
         if let Some(moving) = figures.moving {
-            let step = self.while_moving(figures, moving);
+            let step = self.while_moving(now_ms, figures, moving);
             let blocked = match moving.cause {
                 MoveCause::Operator => all_blocked(figures, PairObstacle::OtherMove { pair: moving.pair }),
                 _ if drains => {
@@ -215,13 +215,14 @@ impl Balancer {
     }
 
     /// What becomes of a move that is under way.
-    fn while_moving(&self, figures: &Figures, moving: MoveUnderWay) -> NextStep {
+    fn while_moving(&self, now_ms: u64, figures: &Figures, moving: MoveUnderWay) -> NextStep {
         let relieves = self.relieves(figures, moving);
         if let Some(why) = what_ends(figures, moving, relieves) {
             return NextStep::Cancel { pair: moving.pair, why };
         }
         let may_wait = moving.cause == MoveCause::Balance && !moving.handed && !relieves;
-        match may_wait.then(|| relief::held_up(figures, &self.rules)).flatten() {
+        let held_up = || relief::held_up(now_ms, figures, &self.history, &self.rules);
+        match may_wait.then(held_up).flatten() {
             Some(node) => NextStep::Cancel { pair: moving.pair, why: CancelReason::WritesWait { node } },
             None => NextStep::Rest(RestReason::Moving(moving)),
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
 
-use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause};
+use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause, MoveUnderWay};
 use crate::obstacle::{MoveFailure, PairObstacle};
 use crate::rules::BalanceRules;
 
@@ -38,8 +38,8 @@ pub(crate) struct History {
     failing: BTreeMap<PairId, Failing>,
     /// Moves of pairs that were made for other nodes, since balance last moved one.
     fresh_in_row: u32,
-    /// The pair of a move that the balancer has cancelled, until that is seen.
-    cancelled: Option<PairId>,
+    /// The pair of a move that the balancer has cancelled, and its ends, until it is seen what became of it.
+    cancelled: Option<(PairId, [NodeId; 2])>,
     /// Where the pairs of nodes that drain go, since there last was a place for all of them.
     places: BTreeMap<PairId, NodeId>,
 }
@@ -67,9 +67,7 @@ impl History {
         if drains || figures.moving.is_some_and(|moving| moving.cause == MoveCause::Drain) {
             self.drain_ms = Some(now_ms);
         }
-        if let Some((pair, [from, to])) = self.under_way.take() {
-            self.ended.extend([(from, (now_ms, None)), (to, (now_ms, Some(pair)))]);
-        }
+        self.observe_ends(now_ms, figures);
         if let Some(moving) = figures.moving {
             let from = figures.members.iter().find(|member| member.node == moving.from);
             let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
@@ -80,13 +78,12 @@ impl History {
             }
             let ends = [moving.from, moving.to];
             match moving.cause {
-                _ if self.cancelled == Some(moving.pair) => {}
+                _ if self.cancelled == Some((moving.pair, ends)) => {}
                 MoveCause::Balance => self.moved(now_ms, moving.pair, ends),
                 MoveCause::Drain => self.note_under_way(moving.pair, ends),
                 MoveCause::Operator | MoveCause::Fresh => {}
             }
         }
-        self.cancelled = self.cancelled.filter(|pair| figures.moving.is_some_and(|of| of.pair == *pair));
         if !drains {
             self.places.clear();
         }
@@ -105,6 +102,26 @@ impl History {
         self.failed.retain(|_, (at, _)| left(now_ms, *at, rules.retry_ms).is_some());
     }
 
+    /// Takes in whether the move that was under way, or was cancelled, is over. One that is under way has
+    /// changed nothing yet of what its ends have told. One that was cancelled never does, unless it was
+    /// handed over before.
+    fn observe_ends(&mut self, now_ms: u64, figures: &Figures) {
+        let goes_on = |of: (PairId, [NodeId; 2])| {
+            figures.moving.filter(|moving| (moving.pair, [moving.from, moving.to]) == of)
+        };
+        let has = |node: NodeId, pair: PairId| {
+            let mut members = figures.members.iter().filter(|member| member.node == node);
+            members.any(|member| member.pairs.iter().any(|held| held.pair == pair))
+        };
+        let cancelled = self.cancelled.take();
+        self.cancelled = cancelled.filter(|of| goes_on(*of).is_some_and(|moving| !moving.handed));
+        let came_late = cancelled.filter(|(pair, [_, to])| has(*to, *pair));
+        let over = self.under_way.take().or(came_late).filter(|of| goes_on(*of).is_none());
+        if let Some((pair, [from, to])) = over {
+            self.ended.extend([(from, (now_ms, None)), (to, (now_ms, Some(pair)))]);
+        }
+    }
+
     /// A move of balance begins, or goes on.
     pub(crate) fn moved(&mut self, now_ms: u64, pair: PairId, [from, to]: [NodeId; 2]) {
         self.gave.insert(from, now_ms);
@@ -118,8 +135,8 @@ impl History {
     }
 
     /// The balancer cancels a move: neither end has more or less by it, and none has to tell that.
-    pub(crate) fn cancels(&mut self, pair: PairId) {
-        self.cancelled = Some(pair);
+    pub(crate) fn cancels(&mut self, moving: MoveUnderWay) {
+        self.cancelled = Some((moving.pair, [moving.from, moving.to]));
         self.under_way = None;
     }
 

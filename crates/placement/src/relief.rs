@@ -108,17 +108,16 @@ pub(crate) fn next(
 }
 
 /// The node that would give a pair, but for a move of balance that is not for its sake: that one would be
-/// waited for, and writes do not wait so long.
-pub(crate) fn held_up(figures: &Figures, rules: &BalanceRules) -> Option<NodeId> {
-    if !is_heeded(figures) {
-        return None;
-    }
-    let none = History::default();
-    let could_give = |from: &MemberFigures| {
-        let left_bytes = from.memory_left_bytes;
-        from.told_within(rules.window_ms) && of_node((figures, 0), &none, rules, (from, left_bytes)).is_some()
-    };
-    full(figures).into_iter().find(|from| could_give(from)).map(|from| from.node)
+/// waited for, and writes do not wait so long. It goes by all that [`next`] goes by: else a move would be
+/// cancelled for a pair that then does not leave, and so would the next one.
+pub(crate) fn held_up(
+    now_ms: u64,
+    figures: &Figures,
+    history: &History,
+    rules: &BalanceRules,
+) -> Option<NodeId> {
+    let planned = is_heeded(figures).then(|| next(now_ms, figures, history, rules));
+    planned.flatten().map(|planned| planned.from)
 }
 
 /// Why none leaves the fullest node at which puts find no memory; none: there is no such node.

@@ -4,6 +4,7 @@
 
 mod balance;
 mod beside_drains;
+mod cancels;
 mod cluster;
 mod dividing;
 mod drains;

@@ -1,9 +1,8 @@
 //! Relief of nodes at which writes wait for memory.
 
 use cell_placement::{
-    Arrival, BalancePause, BalanceRules, Balancer, CancelReason, Figures, HeldPair, MemberFigures,
-    MemberState, MoveCause, MoveFailure, MoveReason, MoveUnderWay, NextStep, PairHold, RestReason,
-    relief_bytes,
+    Arrival, BalancePause, BalanceRules, Balancer, Figures, HeldPair, MemberFigures, MemberState, MoveCause,
+    MoveFailure, MoveReason, MoveUnderWay, NextStep, PairHold, RestReason, relief_bytes,
 };
 use cell_random::Random;
 use cell_terms::{NodeId, PairId};
@@ -27,7 +26,7 @@ pub(crate) fn full() -> Figures {
 }
 
 /// A balancer by whose rules there is never enough to compare nodes by.
-fn relief_alone() -> Balancer {
+pub(crate) fn relief_alone() -> Balancer {
     with_rules(BalanceRules { bytes_floor: 1 << 50, ..BalanceRules::default() })
 }
 
@@ -211,51 +210,6 @@ fn full_node_that_can_give_no_pair_is_said_to_be_full_before_all_else() {
     assert!(matches!(rest(new.look(5, &figures).step), RestReason::Full { .. }));
     figures.pause = Some(BalancePause::Off);
     assert_eq!(rest(look(&figures)), RestReason::Paused(BalancePause::Off));
-}
-
-/// Puts waited for 4 s, and a pair of a gigabyte took ten.
-#[test]
-fn move_of_balance_is_cancelled_for_a_full_node_that_could_give_a_pair() {
-    let (mut figures, mut balancer) = (full(), relief_alone());
-    let moving = |from, to, cause, handed| {
-        Some(MoveUnderWay { pair: PairId(200), from: NodeId(from), to: NodeId(to), cause, handed })
-    };
-    let goes_on = |figures: &Figures| matches!(rest(look(figures)), RestReason::Moving(_));
-    for cause in [MoveCause::Operator, MoveCause::Drain, MoveCause::Fresh] {
-        figures.moving = moving(2, 3, cause, false);
-        assert!(goes_on(&figures), "{cause}");
-    }
-    figures.moving = moving(2, 3, MoveCause::Balance, true);
-    assert!(goes_on(&figures), "it is nearly over");
-    figures.moving = moving(1, 3, MoveCause::Balance, false);
-    assert!(goes_on(&figures), "it is what helps");
-    figures.moving = moving(2, 3, MoveCause::Balance, false);
-    let mut nobody_has_room = figures.clone();
-    for node in [2, 3] {
-        at(&mut nobody_has_room, node).memory_left_bytes = 0;
-    }
-    assert!(goes_on(&nobody_has_room));
-    for second in 0..2 {
-        let step = balancer.look(NOW_MS + second * 1_000, &figures).step;
-        let why = CancelReason::WritesWait { node: FULL };
-        assert_eq!(step, NextStep::Cancel { pair: PairId(200), why });
-    }
-    // By neither end has anything changed, and neither tells anything new.
-    figures.moving = None;
-    figures.members.iter_mut().for_each(|member| member.told_ms_ago = Some(10_000));
-    let relief = planned(balancer.look(NOW_MS + 2_000, &figures).step);
-    assert_eq!((relief.pair, relief.to), (PairId(102), NodeId(3)));
-    // Another node is full meanwhile, and this one waits no more: its turn comes.
-    (at(&mut figures, 1).writes_wait, at(&mut figures, 2).writes_wait) = (false, true);
-    at(&mut figures, 2).memory_left_bytes = 3 * MIB;
-    figures.moving = Some(MoveUnderWay {
-        pair: relief.pair,
-        from: FULL,
-        to: relief.to,
-        cause: MoveCause::Balance,
-        handed: false,
-    });
-    assert!(matches!(rest(balancer.look(NOW_MS + 3_000, &figures).step), RestReason::Moving(_)));
 }
 
 #[test]
