@@ -371,8 +371,10 @@ impl Control {
         let (bring_up, environment) = (self.bring_up.clone(), self.environment.clone());
         let (sender, of) = (self.sender.clone(), job.clone());
         let spawned = std::thread::Builder::new().name("cell-move".into()).spawn(move || {
-            let ended = bring_up.copy(&environment, job.clone()).map(Box::new);
+            let mut ended = bring_up.copy(&environment, job.clone()).map(Box::new);
+            let leftovers = ended.as_mut().ok().and_then(|mine| mine.recovered.leftovers.take());
             let _ = sender.send(Work::Copied { job, ended }); // the control thread has ended: so has the node
+            leftovers.into_iter().for_each(|left| left.remove(&environment));
         });
         self.copies.retain(|thread| !thread.is_finished());
         match spawned {

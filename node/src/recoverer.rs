@@ -108,11 +108,14 @@ impl Runner {
     fn run(&self) {
         while let Some(job) = self.queue.next() {
             let (pair, dead) = (job.claim.pair, job.dead);
-            let report = match self.take_over(job) {
-                Ok(mine) => TakeoverReport::Taken { mine: Box::new(mine) },
-                Err(error) => TakeoverReport::Refused { pair, dead, error },
-            };
-            self.report(report);
+            match self.take_over(job) {
+                Ok(mut mine) => {
+                    let leftovers = mine.recovered.leftovers.take();
+                    self.report(TakeoverReport::Taken { mine: Box::new(mine) });
+                    leftovers.into_iter().for_each(|left| left.remove(&self.environment));
+                }
+                Err(error) => self.report(TakeoverReport::Refused { pair, dead, error }),
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod first;
 mod folders;
 pub mod image;
 mod lane;
+mod leftovers;
 mod load;
 pub mod mutant;
 mod progress;
@@ -33,6 +34,7 @@ pub use environment::{Environment, RecoveryOptions, RegionSource};
 pub use error::{ContentFault, CopyFault, RecoveryError};
 pub use fields::RecordError;
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
+pub use leftovers::Leftovers;
 pub use progress::{Progress, ProgressView, RecoveryStage};
 pub use record::{
     COMPLETION_BYTES_MAX, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX,

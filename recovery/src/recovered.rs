@@ -7,7 +7,9 @@ use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
 use cell_wal::{PairLog, Predecessor};
 
 use crate::completion::CompletionTable;
+use crate::environment::Environment;
 use crate::error::RecoveryError;
+use crate::leftovers::Leftovers;
 use crate::split::{SlotUse, SplitTable, TargetState};
 
 /// The sessions that were open at a moment.
@@ -75,6 +77,16 @@ pub struct Recovered {
     pub image_bytes: u64,
     /// Log bytes that were replayed: what the next recovery would read again.
     pub log_bytes: u64,
+    /// What earlier owners have left, until it is removed ([`Recovered::remove_leftovers`]).
+    pub leftovers: Option<Leftovers>,
+}
+
+impl Recovered {
+    /// Removes what earlier owners have left on the disk. Better once the pair is served: it takes the disk's
+    /// time, and nobody waits for it.
+    pub fn remove_leftovers(&mut self, environment: &Environment) {
+        self.leftovers.take().into_iter().for_each(|leftovers| leftovers.remove(environment));
+    }
 }
 
 /// A pair that is restored and verified, before its new logs are open and before it is published.

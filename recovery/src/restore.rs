@@ -542,6 +542,7 @@ impl Restore {
             sessions,
             image_bytes: self.image_bytes,
             log_bytes: self.log_bytes,
+            leftovers: None,
         };
         Ok(Stage::Done(Box::new(recovered)))
     }

@@ -16,17 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{Claim, ClusterError, Missing, Ownership, ServingAddress};
+use cell_terms::Durability;
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Durability, Epoch, RegionKind};
-use cell_wal::folder::{give_back_past_end, remove_past_cut};
-use cell_wal::segment::LogPlace;
-use cell_wal::{
-    Errno, LogDevice, LogEvent, LogId, LogName, LogOptions, LogStart, PairLog, Predecessor, WalError,
-};
+use cell_wal::{Errno, LogDevice, LogEvent, LogId, LogOptions, LogStart, PairLog, Predecessor};
 
 use crate::environment::Environment;
 use crate::error::RecoveryError;
-use crate::folders::remove_unneeded;
+use crate::leftovers::Leftovers;
 use crate::progress::{Progress, RecoveryStage};
 use crate::recovered::{OpenSessions, Recovered, Restored};
 use crate::restore::{ClaimRequest, Restore, Step};
@@ -72,6 +68,11 @@ pub struct Takeover {
     stage: Stage,
     /// The new logs, while their first frames are on their way.
     opening: Option<PairLog>,
+    /// What earlier owners have left; from when their cuts are recorded on.
+    leftovers: Option<Leftovers>,
+    /// How often what they have left is still removed at once and the new logs are tried again, where these
+    /// find no room: each of both may find none.
+    retries_left: u8,
     events: Vec<LogEvent>,
     /// The opening log's clock: it only has to grow.
     waited_ns: u64,
@@ -169,6 +170,8 @@ impl Takeover {
             progress: Arc::clone(progress),
             stage,
             opening: None,
+            leftovers: None,
+            retries_left: 2,
             events: Vec::new(),
             waited_ns: 0,
             transient: None,
@@ -241,7 +244,7 @@ impl Takeover {
     #[must_use]
     pub fn finish(self) -> Recovered {
         let Stage::Done(recovered) = self.stage else { panic!("a takeover is finished when it is done") };
-        *recovered
+        Recovered { leftovers: self.leftovers, ..*recovered }
     }
 
     /// The claim, once it is made and until the takeover has ended.
@@ -320,7 +323,7 @@ impl Takeover {
         let step = restore.step()?;
         // The disk makes the first segments ready while the restore is verified.
         if let (None, Some(predecessor)) = (&self.opening, restore.predecessor()) {
-            make_room(&self.environment, log, predecessor, restore.log_ends());
+            self.leftovers = Some(Leftovers::new(log, restore.log_ends()));
             self.opening = begin_log(log, predecessor, &self.publish, device)?;
         }
         if step == Step::Done
@@ -340,7 +343,7 @@ impl Takeover {
         restored.recovered.sessions = open;
         let Ownership { pair, epoch, .. } = restored.claim.ownership;
         let (log, predecessor) = (LogId { pair, epoch }, restored.predecessor);
-        make_room(&self.environment, log, predecessor, &[]);
+        self.leftovers = Some(Leftovers::new(log, &[]));
         self.opening = begin_log(log, predecessor, &self.publish, device)?;
         if let Stage::Kept(restored) = std::mem::replace(&mut self.stage, Stage::Failed) {
             self.stage = Stage::Open(restored);
@@ -353,7 +356,7 @@ impl Takeover {
     fn open_log(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
         if let Some(log) = self.opening.as_mut().filter(|log| !log.is_open()) {
             device.poll(&mut self.events);
-            let idle = self.events.is_empty();
+            let (idle, mut lacked_room) = (self.events.is_empty(), false);
             if idle {
                 log.tick(Duration::from_nanos(self.waited_ns), device)?;
                 self.waited_ns += DISK_NS;
@@ -362,10 +365,16 @@ impl Takeover {
                 // A person may have to make room: the pair is served once both logs have their first segment.
                 if let LogEvent::Prepared { result, .. } = &event {
                     let is_full = result.is_err_and(Errno::is_full);
+                    lacked_room |= is_full;
                     let stage = if is_full { RecoveryStage::NoRoom } else { RecoveryStage::Opening };
                     self.progress.set_stage(stage);
                 }
                 log.on_event(event, device)?;
+            }
+            if lacked_room && let Some(leftovers) = &self.leftovers && self.retries_left > 0 {
+                self.retries_left -= 1;
+                leftovers.remove(&self.environment);
+                log.retry(device);
             }
             device.submit()?;
             return Ok(if idle { Turn::Wait(DISK_NS) } else { Turn::More });
@@ -426,7 +435,7 @@ pub fn take_over(
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    run(Takeover::new(environment, *claim, publish.clone(), progress), device, pause)
+    run(Takeover::new(environment, *claim, publish.clone(), progress), environment, device, pause)
 }
 
 /// [`take_over`] after the claim.
@@ -441,11 +450,12 @@ pub fn complete(
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    run(Takeover::claimed(environment, restore, publish.clone(), progress), device, pause)
+    run(Takeover::claimed(environment, restore, publish.clone(), progress), environment, device, pause)
 }
 
 fn run(
     mut takeover: Takeover,
+    environment: &Environment,
     device: &mut dyn LogDevice,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
@@ -454,44 +464,11 @@ fn run(
             Turn::More => {}
             Turn::Wait(for_ns) if pause(for_ns) => {}
             Turn::Wait(_) => return Err(takeover.given_up()),
-            Turn::Done => return Ok(takeover.finish()),
-        }
-    }
-}
-
-/// Removes what nobody will read, so that a full disk has room for the new epoch's first segments: the spares
-/// that the last owner had prepared past its cut, what it had not filled of its last segment, and the files
-/// of claims that never came to publish. What cannot be removed is left over; the new logs then say that the
-/// disk is full, and are tried again.
-fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor, ends: &[LogPlace]) {
-    let storage = &*environment.storage;
-    let warn = |error: &dyn Error| tracing::warn!(%error, "files that nobody needs are left over");
-    match environment.table.pair(log.pair) {
-        Ok(row) if row.epoch == log.epoch => {
-            if let Err(error) = remove_unneeded(storage, &row) {
-                warn(&error);
+            Turn::Done => {
+                let mut recovered = takeover.finish();
+                recovered.remove_leftovers(environment);
+                return Ok(recovered);
             }
-        }
-        Ok(_) => return, // another owner's by now
-        Err(error) => return warn(&error),
-    }
-    for end in ends {
-        if let Err(error) = give_back_past_end(storage, *end) {
-            warn(&error);
-        }
-    }
-    if predecessor.epoch == Epoch(0) {
-        return; // there was none
-    }
-    for kind in [RegionKind::Node, RegionKind::Extent] {
-        let name = LogName { region: log.pair.region(kind), epoch: predecessor.epoch };
-        if planted(Mutant::ZombieSegments) {
-            continue;
-        }
-        match remove_past_cut(storage, name, predecessor.cut) {
-            Err(WalError::Storage(error)) if error.errno == Errno::ENOENT => {} // it had no logs
-            Err(error) => warn(&error),
-            Ok(_) => {}
         }
     }
 }

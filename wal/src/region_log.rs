@@ -277,6 +277,13 @@ impl RegionLog {
         let Preparing::Failed { again, .. } = &mut self.preparing else { return };
         let due = *again.get_or_insert(now + retry);
         if now >= due {
+            self.retry(device);
+        }
+    }
+
+    /// Tries again what failed for a shortage.
+    pub(crate) fn retry(&mut self, device: &mut dyn LogDevice) {
+        if matches!(self.preparing, Preparing::Failed { .. }) {
             self.preparing = Preparing::Nothing;
             self.prepare_if_due(device);
         }

@@ -57,6 +57,7 @@ impl<O: MemoryObserver> Pair<O> {
             entries,
             image_bytes: 0,
             log_bytes,
+            leftovers: None,
         })
     }
 

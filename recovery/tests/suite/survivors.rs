@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimReason, ClusterError, Sim};
 use cell_recovery::{ClaimRequest, Progress, Recovered, RecoveryError, Takeover, Turn};
-use cell_terms::{Csn, Durability, NodeId, SessionId};
+use cell_terms::{Csn, Durability, Epoch, NodeId, RegionKind, SessionId};
 use cell_test_kit::Process;
-use cell_wal::Errno;
+use cell_wal::folder::list_segments;
 use cell_wal::sim::{PowerCut, SimDisk};
+use cell_wal::{Errno, LogName, LogOptions};
 
 use crate::owner::{GEOMETRY, MS, Model, Owner, PAIR, start};
 
@@ -306,4 +307,48 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
         let row = one.environment.table.pair(PAIR).unwrap();
         assert_eq!((row.owner, row.epoch.0), (Some(one.lease), 2));
     }
+}
+
+/// How many segments the first owner's log of tree nodes has.
+fn segments_left(life: &Process) -> usize {
+    let log = LogName { region: PAIR.region(RegionKind::Node), epoch: Epoch(1) };
+    list_segments(&*life.environment.storage, log).unwrap().len()
+}
+
+/// It takes the disk's time, for which nobody is to wait.
+#[test]
+fn what_earlier_owners_left_is_removed_once_the_pair_is_published() {
+    let world = World::new(5, 40, 100);
+    let (life, mut recovered, _) = world.survivor_that_serves();
+    let left = segments_left(&life);
+    recovered.remove_leftovers(&life.environment);
+    assert!((1..left).contains(&segments_left(&life)), "of {left} segments {}", segments_left(&life));
+    assert!(recovered.leftovers.is_none());
+}
+
+/// A survivor that was killed right after it had published had not removed it.
+#[test]
+fn what_an_owner_before_the_last_one_left_is_removed_by_the_next() {
+    let mut world = World::new(5, 40, 100);
+    let (life, ..) = world.survivor_that_serves();
+    let left = segments_left(&life);
+    life.crash();
+    world.end_lease();
+    let (life, mut recovered, _) = world.survivor_that_serves();
+    recovered.remove_leftovers(&life.environment);
+    assert!((1..left).contains(&segments_left(&life)), "of {left} segments {}", segments_left(&life));
+}
+
+/// On a full disk it is the room that the new logs need, at once.
+#[test]
+fn takeover_on_a_full_disk_goes_on_with_the_room_that_earlier_owners_left() {
+    let world = World::new(5, 40, 100);
+    world.disk.set_capacity(Some(world.disk.used()));
+    let life = world.survivor();
+    let left = segments_left(&life);
+    let began = world.sim.now_ns();
+    assert!(world.take_over(&life, usize::MAX).is_some());
+    assert!((1..left).contains(&segments_left(&life)), "of {left} segments {}", segments_left(&life));
+    let retry_ns = u64::try_from(LogOptions::default().prepare_retry.as_nanos()).unwrap();
+    assert!(world.sim.now_ns() - began < retry_ns, "{} ns", world.sim.now_ns() - began);
 }

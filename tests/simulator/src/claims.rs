@@ -185,7 +185,8 @@ impl Node {
             Ok(Turn::Wait(for_ns)) => moving.due_ns = now_ns + for_ns.min(10 * MS),
             Ok(Turn::Done) => {
                 let Moving { job, run, device, .. } = moving;
-                let recovered = Box::new(run.finish());
+                let mut recovered = Box::new(run.finish());
+                recovered.remove_leftovers(&self.environment);
                 news.push(News::Recovered { recovered, device, wanted: false, moved: true, kept: false });
                 self.move_ended(&job, CopyEnd::Served);
                 return None;
@@ -285,7 +286,8 @@ impl Node {
     fn recovered(&mut self, taking: Taking, news: &mut Vec<News>) {
         let Taking { run, device, .. } = taking;
         let (pair, dead, kept) = (run.pair(), run.dead(), run.is_kept());
-        let (recovered, times) = run.finish();
+        let (mut recovered, times) = run.finish();
+        recovered.remove_leftovers(&self.environment);
         if dead.is_none() {
             self.pairs_coming.fetch_sub(1, Ordering::Relaxed); // it has its row
         }

@@ -1,11 +1,17 @@
 //! Whether the logs have room for what is to be appended.
 
 use super::PairLog;
+use crate::device::LogDevice;
 use crate::error::LogRefusal;
 use crate::frame::frame_bytes;
 use crate::region_log::{RegionLog, Space};
 
 impl PairLog {
+    /// Tries again at once what failed for a shortage: there may be room by now.
+    pub fn retry(&mut self, device: &mut dyn LogDevice) {
+        self.logs.iter_mut().for_each(|log| log.retry(device));
+    }
+
     /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two
     /// logs in one batch, now, and will surely find their place on disk. The promise holds until the next
     /// append.
