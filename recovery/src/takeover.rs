@@ -371,7 +371,10 @@ impl Takeover {
                 }
                 log.on_event(event, device)?;
             }
-            if lacked_room && let Some(leftovers) = &self.leftovers && self.retries_left > 0 {
+            if lacked_room
+                && let Some(leftovers) = &self.leftovers
+                && self.retries_left > 0
+            {
                 self.retries_left -= 1;
                 leftovers.remove(&self.environment);
                 log.retry(device);

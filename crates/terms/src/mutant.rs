@@ -491,6 +491,9 @@ mutants! {
     /// A node claims a pair that was handed over to it, beside the copy that is made whole. A test of
     /// `node/src/membership/tests.rs` catches it.
     HandedClaimed: "handed-claimed",
+    /// A pair whose creation was broken off is left New for as long as its owner lives. Runs of the simulator
+    /// in which one is broken off catch it (`tests/simulator/tests/creation.rs`).
+    CreationLeft: "creation-left",
     /// A source whose pair is another's by now serves on what it has frozen. A test of
     /// `node/src/moves/source.rs` catches it.
     FrozenServedAnyway: "frozen-served-anyway",

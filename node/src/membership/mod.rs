@@ -19,6 +19,7 @@ use cell_cluster::{
     ClaimReason, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow, is_nobodys,
 };
 use cell_recovery::RecoveryError;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
 pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
@@ -306,7 +307,7 @@ impl Membership {
     fn is_broken_off(&self, row: &PairRow) -> bool {
         let is_left = match &row.state {
             PairState::Recovering => true,
-            PairState::New => self.creations == 0,
+            PairState::New => self.creations == 0 && !planted(Mutant::CreationLeft),
             PairState::Serving | PairState::Released | PairState::Unavailable { .. } => false,
         };
         is_left && row.owner == Some(self.options.incarnation) && !row.is_published()

@@ -8,7 +8,9 @@
 //!   pages in order, without gaps, within their range;
 //! - at the end: each key's history is linearizable (Wing and Gong), with writes of unknown outcome taking
 //!   effect once or never. An unacknowledged batch that somebody had read, a write applied twice, a retried
-//!   condition decided twice, a lost delete are all histories that are not.
+//!   condition decided twice, a lost delete are all histories that are not;
+//! - at the end, and again after all processes were started anew: each pair of the region table is served by
+//!   its owner (`finale`).
 //!
 //! Of runs with async durability, whose crashes may lose what was acknowledged, all is held but what depends
 //! on the history: no phantom, no damage, no refusal, no operation that is never answered.

@@ -250,6 +250,7 @@ impl Node {
         // Other nodes go on within its calls. One that fails may get its row late: it is not taken back.
         self.pairs_coming.fetch_add(1, Ordering::Relaxed);
         match TakeoverRun::create(&self.environment, &new, publish, &progress) {
+            Ok(_) if self.breaks_creation.swap(false, Ordering::Relaxed) => self.not_created(),
             Ok(run) => {
                 let device = self.disk.device_alone();
                 self.claims.growing = Some(Taking { run, device, due_ns: now_ns });

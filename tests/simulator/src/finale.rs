@@ -1,7 +1,10 @@
 //! How a run ends: faults cease, everything outstanding is answered, everything is read in every way, the
 //! node is stopped and started once more; and in some runs, at the very end, a bit of the disk flips.
 
+use std::sync::Arc;
+
 use cell_client::{Completion, Output};
+use cell_cluster::{Ownership, PairRow, Table};
 use cell_recovery::RecoveryError;
 use cell_terms::PairId;
 use cell_wal::Storage;
@@ -15,6 +18,10 @@ use crate::model::{Broken, broken};
 use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
+
+/// Without faults, something is answered within this time, as long as anything is asked, and whatever is
+/// waited for happens.
+const PATIENCE_NS: u64 = 60_000 * MS;
 
 impl World {
     fn enter(&mut self, phase: RunPhase) {
@@ -37,7 +44,11 @@ impl World {
                 self.enter(RunPhase::Quiet);
             }
             RunPhase::Quiet
-                if self.is_idle() && self.all_served() && self.traffic_is_over() && self.are_emptied() =>
+                if self.is_idle()
+                    && self.all_served()
+                    && self.traffic_is_over()
+                    && self.are_emptied()
+                    && self.is_table_served() =>
             {
                 self.enter(RunPhase::Reading);
                 self.read_everything()?;
@@ -59,7 +70,9 @@ impl World {
                 self.operators.unmounted = None; // for whoever starts from now on
                 self.end_lives();
             }
-            RunPhase::Restarting if self.owners.all_recovered() && self.all_served() => {
+            RunPhase::Restarting
+                if self.owners.all_recovered() && self.all_served() && self.is_table_served() =>
+            {
                 if self.plan.rot {
                     self.rot();
                 } else {
@@ -81,7 +94,55 @@ impl World {
         self.clients.iter().all(|client| client.outstanding() == 0)
     }
 
-    /// Whether every pair is served by somebody.
+    /// Whether a phase without faults takes too long.
+    fn look_at_patience(&self) -> Result<(), Broken> {
+        let since_ns = self.phase_since_ns.max(self.answered_ns);
+        let waits = self.phase != RunPhase::Traffic || self.healed;
+        if waits && self.now_ns - since_ns > PATIENCE_NS {
+            let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
+            let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
+            let drains = if self.are_emptied() { String::new() } else { self.describe_drains() };
+            let unserved = self.describe_unserved();
+            return Err(broken(format_args!(
+                "stuck in {:?} with {outstanding} outstanding: {first}{drains}{unserved}",
+                self.phase
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether each pair of the region table is served by who owns it, those among them that nobody has ever
+    /// served: a creation may have failed after it had written its pair's row. Looked at anew once somebody
+    /// has called the coordinator; one that is away is waited for, and not asked in vain.
+    fn is_table_served(&self) -> bool {
+        if !self.coordinator.answers() || self.coordinator.calls() == self.calls_looked.get() {
+            return false;
+        }
+        let rows = Table::new(Arc::new(self.coordinator.link())).pairs();
+        self.calls_looked.set(self.coordinator.calls());
+        rows.is_ok_and(|(rows, _)| rows.iter().all(|row| self.is_served_by_owner(row)))
+    }
+
+    /// An owner that was stopped since it had published the pair may hold it in an epoch that is over.
+    fn is_served_by_owner(&self, row: &PairRow) -> bool {
+        let is_it = |of: &Ownership| {
+            of.pair == row.pair && of.epoch == row.epoch && Some(of.incarnation) == row.owner
+        };
+        self.nodes.iter().any(|node| node.ownerships().any(|of| is_it(&of)))
+    }
+
+    /// What the region table says of pairs that nobody serves.
+    fn describe_unserved(&self) -> String {
+        let rows = Table::new(Arc::new(self.coordinator.link())).pairs();
+        let rows = rows.map(|(rows, _)| rows).unwrap_or_default();
+        let unserved = rows.iter().filter(|row| !self.is_served_by_owner(row));
+        let state = |row: &PairRow| {
+            format!("; {} is not served: {:?}, owner {:?}, {}", row.pair, row.state, row.owner, row.epoch)
+        };
+        unserved.map(state).collect()
+    }
+
+    /// Whether every pair that was ever served, or is of the layout, is served by somebody.
     pub(crate) fn all_served(&self) -> bool {
         let first = self.plan.layout.ranges().iter().map(|range| range.pair);
         let mut pairs = first.chain(self.owners.pairs());

@@ -2,7 +2,7 @@
 //! loop, checkpoint copy) and, in place of the production shells' threads, one function that steps them. It
 //! follows `cell_node`'s shells call by call; clock, disk, network and coordinator are the world's.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
@@ -39,6 +39,8 @@ pub struct NodeSetup<'a> {
     pub random: Random,
     /// Pairs that nodes are about to create, all of them together.
     pub pairs_coming: Arc<AtomicUsize>,
+    /// The next creation of a pair, by whichever node, is to be broken off once its row is there.
+    pub breaks_creation: Arc<AtomicBool>,
     /// The present.
     pub now_ns: u64,
 }
@@ -70,6 +72,7 @@ pub struct Node {
     pub(crate) progress: Arc<Progress>,
     pub(crate) claims: Claims,
     pub(crate) pairs_coming: Arc<AtomicUsize>,
+    pub(crate) breaks_creation: Arc<AtomicBool>,
     keeper: LeaseKeeper,
     renewal: Option<(u64, Renewal)>,
     due_ns: u64,
@@ -79,7 +82,8 @@ impl Node {
     /// A process that begins.
     #[must_use]
     pub fn start(setup: NodeSetup<'_>) -> Node {
-        let NodeSetup { plan, host, disk, link, endpoint, random, pairs_coming, now_ns } = setup;
+        let NodeSetup { plan, host, disk, link, endpoint, random, pairs_coming, breaks_creation, now_ns } =
+            setup;
         let fuse = Fuse::new();
         let coordinator =
             Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone(), late: Mutex::default() });
@@ -114,6 +118,7 @@ impl Node {
             progress: Arc::new(Progress::new(now_ns)),
             claims: Claims::default(),
             pairs_coming,
+            breaks_creation,
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             due_ns: now_ns,

@@ -82,6 +82,7 @@ impl World {
             endpoint: self.network.listen(host, FabricLimits::default(), Greeting::default()),
             random: self.random.part(),
             pairs_coming: self.operators.pairs_coming.clone(),
+            breaks_creation: self.operators.breaks_creation.clone(),
             now_ns: self.now_ns,
         });
         node.is_unmounted = self.operators.unmounted == Some(host);

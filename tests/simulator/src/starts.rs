@@ -1,7 +1,7 @@
 //! Which processes the operators are to start, and when.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::nodes_wanted::NodesWanted;
 
@@ -23,6 +23,8 @@ pub(crate) struct Operators {
     /// Pairs that nodes are about to create, all of them together. One whose node died first stays here: its
     /// row may still come.
     pub(crate) pairs_coming: Arc<AtomicUsize>,
+    /// The next creation of a pair is to be broken off once its row is there.
+    pub(crate) breaks_creation: Arc<AtomicBool>,
 }
 
 impl Operators {

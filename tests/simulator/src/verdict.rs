@@ -19,6 +19,8 @@ pub struct Passed {
     pub calls: u64,
     /// Whether a move came to the point at which a crash was wished for.
     pub move_struck: bool,
+    /// Whether the creation of a pair that was to be broken off was.
+    pub creation_broken: bool,
 }
 
 /// How a run ended badly.

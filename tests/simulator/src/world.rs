@@ -1,8 +1,10 @@
 //! The world: nodes, clients, network, disk, coordinator and clock, stepped by one loop. All that happens
 //! follows from the seed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_client::Completion;
 use cell_cluster::{Moves, Sim};
@@ -42,8 +44,6 @@ const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
 const EVERYTHING_EVERY: u64 = 1_000;
 /// Faults that each run has at least.
 const FAULTS_MIN: u64 = 10;
-/// Without faults, something is answered within this time, as long as anything is asked.
-const PATIENCE_NS: u64 = 60_000 * MS;
 
 /// How a run goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct RunOptions {
     pub unmounted: Option<u32>,
     /// A move of a pair, and a crash at a point of it.
     pub move_crash: Option<MoveCrash>,
+    /// The first creation of a pair for a split is broken off once its row is there.
+    pub break_creation: bool,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
     /// A defect to be planted in production code: only in debug builds.
@@ -111,6 +113,8 @@ pub struct World {
     pub(crate) was_away: bool,
     /// Calls until everything was read at the end.
     pub(crate) calls_read: u64,
+    /// Calls when the region table was looked at last, at the end.
+    pub(crate) calls_looked: Cell<u64>,
     pub(crate) move_watch: MoveWatch,
     pub(crate) nodes: Vec<Box<Node>>,
     pub(crate) clients: Vec<Client>,
@@ -140,7 +144,7 @@ pub struct World {
     /// Operations that were answered, before everything is read at the end.
     completed: u64,
     /// When the last answer came.
-    answered_ns: u64,
+    pub(crate) answered_ns: u64,
     turns: u64,
     sequence: u64,
     digest: u64,
@@ -170,6 +174,7 @@ impl World {
             coordinator_is_out: false,
             was_away: false,
             calls_read: 0,
+            calls_looked: Cell::new(0),
             move_watch: MoveWatch::new(options.move_crash),
             nodes: Vec::new(),
             asks_due_ns: vec![START_NS; clients.len()],
@@ -183,6 +188,7 @@ impl World {
             operators: Operators {
                 unmounted: options.unmounted,
                 wanted: NodesWanted::new(plan.nodes),
+                breaks_creation: Arc::new(AtomicBool::new(options.break_creation)),
                 ..Operators::default()
             },
             owners: Owners::default(),
@@ -214,6 +220,7 @@ impl World {
     pub fn run(mut self) -> Result<Passed, Box<Failed>> {
         let outcome = self.run_to_end();
         (0..self.clients.len()).for_each(|number| self.count_one_sided(number));
+        let creation_broken = self.has_broken_creation();
         match outcome {
             Ok(()) => Ok(Passed {
                 digest: mix(self.digest ^ self.network.digest()),
@@ -222,6 +229,7 @@ impl World {
                 turns: self.turns,
                 calls: self.calls_read,
                 move_struck: self.move_watch.has_struck(),
+                creation_broken,
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");
@@ -570,20 +578,9 @@ impl World {
         if more { u64::MAX } else { self.plan.operations }
     }
 
-    /// Whether a phase without faults takes too long.
-    pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
-        let since_ns = self.phase_since_ns.max(self.answered_ns);
-        let waits = self.phase != RunPhase::Traffic || self.healed;
-        if waits && self.now_ns - since_ns > PATIENCE_NS {
-            let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
-            let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
-            let drains = if self.are_emptied() { String::new() } else { self.describe_drains() };
-            return Err(broken(format_args!(
-                "stuck in {:?} with {outstanding} outstanding: {first}{drains}",
-                self.phase
-            )));
-        }
-        Ok(())
+    /// Whether the creation that was to be broken off was.
+    fn has_broken_creation(&self) -> bool {
+        self.options.break_creation && !self.operators.breaks_creation.load(Ordering::Relaxed)
     }
 
     /// The network as the plan has it.
