@@ -1,9 +1,10 @@
 //! Long values go in chunks, as far as the receiver has given credit, and hold memory until they end.
 
 use cell_fabric::ConnectionId;
+use cell_memory::extent::checksum;
 use cell_node::WorkerOptions;
 use cell_protocol::{
-    Condition, Hello, PROTOCOL_VERSION, PutBegin, Reply, Request, RequestHeader, RequestId, StatusCode,
+    Chunk, Condition, Hello, PROTOCOL_VERSION, PutBegin, Reply, Request, RequestHeader, RequestId, StatusCode,
 };
 use cell_terms::PairId;
 
@@ -14,6 +15,7 @@ const READER: ConnectionId = ConnectionId::from_number(9);
 /// What the reader's hello gives to begin with.
 const CREDIT_BYTES: u32 = 100_000;
 const VALUE_BYTES: usize = 200_000;
+const PIECE_BYTES: usize = 32 << 10;
 
 fn value_of(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 7).to_le_bytes()[0]).collect()
@@ -45,6 +47,36 @@ fn refusal(replies: &[Vec<u8>]) -> Option<StatusCode> {
         Reply::Refused(refusal) => Some(refusal.status()),
         _ => None,
     })
+}
+
+/// Each half of the credit is given again once it was used, and nothing is when the value is whole.
+#[test]
+fn writer_of_a_long_value_gets_credit_as_its_chunks_arrive() {
+    let options = WorkerOptions { value_bytes_max: 1 << 20, ..OPTIONS };
+    let mut world = World::new(1, GEOMETRY, options);
+    let value = value_of(540_000);
+    let (value_len, value_crc) = (u32::try_from(value.len()).unwrap(), checksum(&value));
+    let name = world.name(1, 1);
+    let begin = PutBegin { name, condition: Condition::Always, key: KEY, value_len, value_crc };
+    let id = world.send(&Request::PutBegin(begin));
+    let (mut given, mut is_written) = (Vec::new(), false);
+    let mut look = |world: &mut World, piece: usize| {
+        for reply in world.replies() {
+            match Reply::decode(&reply).unwrap().1 {
+                Reply::Credit { bytes } => given.push((piece, bytes)),
+                Reply::Written { .. } => is_written = true,
+                other => panic!("{piece}: {other:?}"),
+            }
+        }
+    };
+    for (piece, bytes) in value.chunks(PIECE_BYTES).enumerate() {
+        let offset = u32::try_from(piece * PIECE_BYTES).unwrap();
+        world.send_of(id, &Request::Chunk(Chunk { offset, bytes }));
+        look(&mut world, piece + 1);
+    }
+    (0..20).for_each(|_| look(&mut world, 0));
+    assert!(is_written);
+    assert_eq!(given, [8, 16].map(|pieces| (pieces, 256 << 10)));
 }
 
 /// What has come of a value.

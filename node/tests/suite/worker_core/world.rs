@@ -165,7 +165,11 @@ impl Serving {
 
     /// Takes a pair as far as it can be served.
     fn complete(&mut self, restore: Restore, options: &WorkerOptions) -> Pair {
-        let (recovered, device) = self.process.publish(restore, options.pair.durability).unwrap();
+        let mut request = self.process.publish_request(options.pair.durability);
+        // The longest value fits half a segment of the log, as a node's settings see to it.
+        let segment_bytes = 4 * u64::try_from(options.value_bytes_max).unwrap();
+        request.log.segment_bytes = request.log.segment_bytes.max(segment_bytes);
+        let (recovered, device) = self.process.publish_as(restore, &request).unwrap();
         self.devices.push(device);
         let ownership = self.process.ownership(recovered.pair, recovered.epoch);
         let store = Pair::new(recovered, &options.pair);
