@@ -451,7 +451,10 @@ fn packed(pairs: &Pairs, leaving: &Leaving) -> Option<PairAt> {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::PairGeometry;
+
     use super::*;
+    use crate::split::tests::{LEFT, RIGHT, SIZES, Story};
 
     /// Writes to full meganodes were refused because a split for another node's sake had failed.
     #[test]
@@ -527,5 +530,123 @@ mod tests {
         assert_eq!(leaving(1 << 30).one().extents_needed, 8_016 / 8 * 9 + 262_144);
         let empty_pair_has = (4 << 20) / 8 * 7;
         assert_eq!(leaving(4 << 20).share(4_000_000).extents_needed, empty_pair_has, "not more");
+    }
+
+    /// Without it an empty pair is asked for again and again, or none is where there is no place.
+    #[test]
+    fn pair_is_empty_that_has_no_entries_and_slots_for_a_meganode_and_the_router() {
+        let mut story = Story::begin(SIZES);
+        assert!(is_empty(story.pairs.pair(story.at)));
+        story.put(1, b"key");
+        assert!(!is_empty(story.pairs.pair(story.at)));
+        let of_two_slots = Story::begin(sizes(2));
+        assert!(!is_empty(of_two_slots.pairs.pair(of_two_slots.at)));
+    }
+
+    fn sizes(slots: u64) -> PairGeometry {
+        PairGeometry { node_region_bytes: 4096 + slots * SIZES.slot_bytes, ..SIZES }
+    }
+
+    /// A meganode that takes it leaves no place for the router, and readers go by right links for good.
+    #[test]
+    fn last_free_slot_of_the_roots_pair_is_for_the_router_until_there_is_one() {
+        let slots = |story: &Story| {
+            let there = MeganodeAt { pair: story.at, slot: LEFT };
+            let (leaving, spread) = (Leaving::new(&story.pairs, there, Cause::Nodes), Spread::default());
+            let places = candidates(&story.pairs, &leaving, &spread, Search::Tight);
+            places.map(|place| (place.at.pair, place.slots)).collect::<Vec<_>>()
+        };
+        assert!(slots(&Story::begin(sizes(2))).is_empty());
+        let mut story = Story::begin(sizes(3));
+        assert_eq!(slots(&story), [(story.at, 1)]);
+        let other = story.add_pair(sizes(3));
+        assert_eq!(slots(&story), [(story.at, 1), (other, 3)]);
+        let mut story = Story::begin(SIZES);
+        (1..=100_u64).for_each(|number| story.put(number, &number.to_be_bytes()));
+        story.divide();
+        assert!(story.pairs.pair(story.at).router().is_some());
+        assert_eq!(slots(&story), [(story.at, 1)]);
+    }
+
+    /// Too much comes back at once, and too little is not worth a split.
+    #[test]
+    fn extents_leave_for_another_pair_so_many_that_both_have_the_same_left() {
+        let story = Story::begin(SIZES);
+        let (pair, to) = (story.pairs.pair(story.at), MeganodeAt { pair: story.at, slot: RIGHT });
+        let (free, capacity) = (pair.extent_bytes_free(), pair.extent_bytes());
+        let share = |from: PairAt, extent_bytes: u64, source_left: u64, search: Search| {
+            let there = MeganodeAt { pair: from, slot: LEFT };
+            let (cause, entries, node_bytes) = (Cause::Extents, 100, 4096);
+            let leaving = Leaving { there, cause, entries, extent_bytes, node_bytes, capacity, source_left };
+            leaving.share_for(&story.pairs, to, search).map(|share| share.extent_bytes)
+        };
+        let (other, much) = (PairAt(to.pair.0 + 1), 3 << 20);
+        for (search, least) in [(Search::Roomy, capacity / 8), (Search::Tight, capacity / 32)] {
+            assert_eq!(share(other, much, free - 2 * least, search), Some(least));
+            assert_eq!(share(other, much, free - 2 * (least - 1), search), None);
+            assert_eq!(share(to.pair, much, free - 2 * least, search), None, "it is the same pair");
+        }
+        assert_eq!(share(other, 400_000, free - (2 << 20), Search::Tight), Some(300_000), "a quarter stays");
+        assert_eq!(share(other, much, free + 1, Search::Tight), None, "it has less left");
+    }
+
+    /// While a pair can be added as well, less than half is not worth a split; in the end a part is better
+    /// than none.
+    #[test]
+    fn half_goes_where_there_is_much_room_and_in_the_end_what_fits() {
+        let mut story = Story::begin(SIZES);
+        for number in 1..=20_u64 {
+            story.put_into(LEFT, number, &number.to_be_bytes(), &[7; 50_000]);
+        }
+        let [there, to] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
+        let pair = story.pairs.pair(story.at);
+        let (cause, entries, node_bytes, capacity) = (Cause::Nodes, 100, 4096, pair.extent_bytes());
+        let extent_bytes = pair.extent_bytes_free() / 4 * 7;
+        let leaving = Leaving { there, cause, entries, extent_bytes, node_bytes, capacity, source_left: 0 };
+        let goes = |search| leaving.share_for(&story.pairs, to, search).map(|share| share.extent_bytes);
+        assert_eq!([Search::Roomy, Search::Tight].map(goes), [None, Some(extent_bytes / 4)]);
+    }
+
+    #[test]
+    fn meganode_that_is_divided_leaves_what_fits_where_it_goes() {
+        let mut story = Story::begin(SIZES);
+        for number in 1..=100_u64 {
+            story.put_into(LEFT, number, &number.to_be_bytes(), &[7; 1_000]);
+        }
+        let [there, at] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
+        let pair = story.pairs.pair(story.at);
+        let divide = |cause: Cause, bytes: u64, source_left: u64| {
+            let leaving = Leaving { source_left, ..Leaving::new(&story.pairs, there, cause) };
+            let share = leaving.share(bytes);
+            leaving.divide(&story.pairs, &Candidate { at, share, extent_bytes_free: 0, slots: 1 })
+        };
+        let (_, all) = pair.weight(LEFT);
+        assert_eq!(divide(Cause::Nodes, all / 4, 0).map(|of| Some(of.key)), Some(pair.split_key(LEFT, 75)));
+        let division = pair.division(LEFT, 40_000).unwrap();
+        let spare = pair.extent_bytes_free() - division.weight;
+        assert_eq!(divide(Cause::Extents, 40_000, spare).map(|of| of.key), Some(division.key));
+        assert!(divide(Cause::Extents, 40_000, spare + 1).is_none(), "it would come back");
+        assert!(divide(Cause::Oversized, 40_000, spare + 1).is_some());
+    }
+
+    /// A put would be refused though there is room, or wait for room that does not come.
+    #[test]
+    fn pair_whose_sparse_slabs_have_the_room_is_packed_for_others_that_are_short_of_extents() {
+        let (sparse, fresh) = (Story::sparse(), Story::begin(SIZES));
+        let packs = |story: &Story, from: PairAt, cause: Cause, spare: u64| {
+            let pair = story.pairs.pair(story.at);
+            let source_left = pair.extent_bytes_left() - spare;
+            let (there, capacity) = (MeganodeAt { pair: from, slot: LEFT }, pair.extent_bytes());
+            let (entries, extent_bytes, node_bytes) = (100, 1 << 20, 4096);
+            let leaving = Leaving { there, cause, entries, extent_bytes, node_bytes, capacity, source_left };
+            packed(&story.pairs, &leaving)
+        };
+        let (at, other) = (sparse.at, PairAt(sparse.at.0 + 1));
+        let least = 2 * (sparse.pairs.pair(at).extent_bytes() / 32);
+        assert_eq!(packs(&sparse, other, Cause::Extents, least), Some(at));
+        assert_eq!(packs(&sparse, other, Cause::Extents, least - 1), None, "it is not worth it");
+        assert_eq!(packs(&sparse, other, Cause::Nodes, least), None, "extents are not what lacks");
+        assert_eq!(packs(&sparse, at, Cause::Extents, least), None, "it is the same pair");
+        assert_eq!(packs(&fresh, other, Cause::Extents, least), None, "nothing in it is sparse");
     }
 }

@@ -147,8 +147,10 @@ impl Merges {
 mod tests {
     use cell_pair::Pair;
     use cell_recovery::WriteOutcome;
+    use cell_terms::NodeId;
 
     use super::*;
+    use crate::leave_step::LeaveStep;
     use crate::split::Splits;
     use crate::split::tests::{LEFT, RIGHT, SIZES, Story, completion};
 
@@ -177,7 +179,7 @@ mod tests {
     /// could as well have been written, into a meganode that is gone.
     #[test]
     fn put_that_begins_a_merge_of_its_own_meganode_waits() {
-        let Story { mut pairs, mut splits, at, now_ns } = two_that_were_emptied();
+        let Story { mut pairs, mut splits, at, now_ns, .. } = two_that_were_emptied();
         let there = MeganodeAt { pair: at, slot: RIGHT };
         let low = pairs.directory.of(there).unwrap().low.clone();
         let Splits { merges, spread, sources, .. } = &mut splits;
@@ -191,7 +193,7 @@ mod tests {
     /// Merges of others may go on and on.
     #[test]
     fn put_waits_for_merges_of_others_for_half_a_minute() {
-        let Story { mut pairs, mut splits, at, now_ns } = two_that_were_emptied();
+        let Story { mut pairs, mut splits, at, now_ns, .. } = two_that_were_emptied();
         let there = MeganodeAt { pair: at, slot: LEFT };
         let Splits { merges, spread, sources, .. } = &mut splits;
         let mut comes = |at_ns: u64| merges.slot_comes(&mut pairs, spread, sources, (there, at_ns));
@@ -231,5 +233,27 @@ mod tests {
         assert!(merges.empty_since.keys().eq([&stays]));
         assert!(merges.due.iter().eq([&(stays, Csn(1))]));
         assert!(merges.waits_since.keys().eq([&stays]));
+    }
+
+    /// What is written into one that goes would go with it; and who takes a pair over finds a merge that was
+    /// begun after its log was cut in no log.
+    #[test]
+    fn meganode_with_entries_or_of_a_pair_that_leaves_takes_part_in_no_merge() {
+        let mut story = two_that_were_emptied();
+        let there = MeganodeAt { pair: story.at, slot: RIGHT };
+        let is_empty = |story: &Story| emptied_by(&story.pairs, &story.splits.spread, there).is_some();
+        assert!(is_empty(&story));
+        let leaves = LeaveStep::Settling { since_ns: 0, copied: (0, 0) };
+        story.pairs.get_mut(story.at).leaving = Some(leaves);
+        assert!(!is_empty(&story));
+        story.pairs.get_mut(story.at).leaving = None;
+        let id = story.pairs.pair(story.at).id();
+        story.splits.spread.pair_added(Some((id, Some(NodeId(1)))), story.now_ns);
+        assert!(!is_empty(&story), "it was made for another node");
+        story.splits.spread = Spread::default();
+        assert!(is_empty(&story));
+        let low = story.pairs.directory.of(there).unwrap().low.clone();
+        story.put_into(RIGHT, 3 * ENTRIES, &low, b"v");
+        assert!(!is_empty(&story));
     }
 }

@@ -240,9 +240,11 @@ pub(super) fn notice_key_of(name: SplitName, kind: NoticeKind) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::Pointer;
+    use cell_pair::AdoptionRange;
+    use cell_terms::{Csn, Epoch, Pointer};
 
     use super::*;
+    use crate::split::tests::{LEFT, SIZES, Story};
 
     /// The source forgets the split then, and the meganode may be merged away: a notice that is there still,
     /// or comes later, would bring its entry back.
@@ -264,5 +266,66 @@ mod tests {
             assert_eq!(routed(revision, is_there), (0, true), "{revision}");
         }
         assert_eq!(routed(5, false), (1, false));
+    }
+
+    /// Each tick would write it once more, or a notice that is lost would never come.
+    #[test]
+    fn notice_is_asked_for_again_after_half_a_second_unless_it_is_there_or_another_is_wanted() {
+        let story = Story::begin(SIZES);
+        let (pair, mut all) = (story.pairs.pair(story.at), SplitNotices::default());
+        let key = notice_key_of(SplitName::default(), NoticeKind::Source);
+        let [linked, open] = [SourceNotice::Linked, SourceNotice::Open]
+            .map(|answer| NoticeRow::Source { target: PairId(7), answer });
+        let mut asks = |notice: &NoticeRow, now_ns| all.wish(pair, key.clone(), Some(notice.clone()), now_ns);
+        assert!(asks(&linked, 5) && !asks(&linked, 5) && !asks(&linked, 4 + AGAIN_NS));
+        assert!(asks(&linked, 5 + AGAIN_NS) && asks(&open, 6 + AGAIN_NS));
+        assert_eq!(all.take_wishes().len(), 3);
+        let notices = [(key.clone(), open.clone())].into();
+        all.on_notices(Arc::new(NoticesView { revision: 1, notices }));
+        assert!(!all.wish(pair, key, Some(open), u64::MAX) && all.take_wishes().is_empty());
+    }
+
+    /// Inserted twice, it would come back once its meganode has been merged away.
+    #[test]
+    fn entry_that_a_notice_asks_for_is_taken_once_and_only_where_the_router_is() {
+        let (story, name) = (Story::begin(SIZES), SplitName::default());
+        let (key, notice) =
+            (notice_key_of(name, NoticeKind::Parent), NoticeRow::parent(b"low", Pointer::NULL, None));
+        let come = |pairs: &Pairs, all: &SplitNotices, parents: &mut Parents| {
+            all.on_parent_notice(pairs, parents, name, &key, &notice);
+            parents.queue().count()
+        };
+        let (mut all, mut parents) = (SplitNotices::default(), Parents::default());
+        assert_eq!(come(&Pairs::default(), &all, &mut parents), 0, "the router is elsewhere");
+        assert_eq!([(); 2].map(|()| come(&story.pairs, &all, &mut parents)), [1, 1], "it is on its way");
+        all.is_inserted("another".to_owned());
+        assert_eq!(come(&story.pairs, &all, &mut Parents::default()), 1);
+        all.is_inserted(key.clone());
+        assert_eq!(come(&story.pairs, &all, &mut Parents::default()), 0, "it is there for good");
+    }
+
+    /// Those of an adoption that asks still would be written again and again; others would stay for ever.
+    #[test]
+    fn notices_of_an_adoption_are_removed_once_its_pair_has_nothing_to_ask() {
+        let mut story = Story::begin(SIZES);
+        let target = story.add_pair(SIZES);
+        let (mut targets, mut effects) = (Targets::default(), Effects::default());
+        let [asks, settled] = [1, 2].map(|csn| SplitName { pair: PairId(1), epoch: Epoch(1), csn: Csn(csn) });
+        let (low, right) = (b"low".as_slice().into(), Pointer::NULL);
+        let range = AdoptionRange { name: asks, slot: LEFT, low, high: None, right, merges: false };
+        targets.adopt(&mut story.pairs, PairId(2), range, LEFT, Vec::new(), &mut effects);
+        assert!(targets.has(target, asks));
+        drop(story.pairs.remove(story.at)); // the source's owner is another one from here on
+        let notice = NoticeRow::Source { target: PairId(2), answer: SourceNotice::No };
+        let kinds = [NoticeKind::Target, NoticeKind::Source];
+        let keys = |name: SplitName| kinds.map(|kind| notice_key_of(name, kind));
+        let notices = [keys(asks), keys(settled)].concat().into_iter().map(|key| (key, notice.clone()));
+        let seen = NoticesView { revision: 1, notices: notices.collect() };
+        let mut all = SplitNotices { seen: Arc::new(seen), ..SplitNotices::default() };
+        all.remove_answered(&story.pairs, &targets, asks, PairId(2), 0);
+        assert!(all.take_wishes().is_empty());
+        all.remove_answered(&story.pairs, &targets, settled, PairId(2), 0);
+        let removed = all.take_wishes().into_iter().map(|wish| (wish.key, wish.notice));
+        assert!(removed.eq(keys(settled).map(|key| (key, None::<NoticeRow>))));
     }
 }

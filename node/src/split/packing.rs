@@ -80,6 +80,7 @@ impl Packings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::tests::Story;
 
     /// It would be begun in a pair that is not there.
     #[test]
@@ -92,5 +93,18 @@ mod tests {
         assert_eq!(packings.wanted, Some(PairAt(1)));
         packings.forget_pair(PairAt(1));
         assert_eq!(packings.wanted, None);
+    }
+
+    /// The next step would look for a pair that is not there.
+    #[test]
+    fn packing_ends_with_its_pair_and_with_no_other() {
+        let Story { mut pairs, at, .. } = Story::sparse();
+        let mut packings = Packings::default();
+        assert!(packings.may_help(&pairs, at) && packings.wanted == Some(at));
+        packings.trigger(&mut pairs);
+        packings.forget_pair(PairAt(at.0 + 1));
+        assert!(packings.pass.is_some() && packings.may_help(&pairs, at), "it is under way");
+        packings.forget_pair(at);
+        assert!(packings.pass.is_none());
     }
 }

@@ -207,6 +207,7 @@ fn begin(pair: &mut Pair, entry: &ParentEntry) -> Result<Option<RoutingStep>, Wr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::tests::{RIGHT, SIZES, Story};
 
     #[test]
     fn router_that_is_begun_keeps_its_pair_before_it_has_the_entry() {
@@ -222,5 +223,21 @@ mod tests {
         assert_eq!(parents.lost_routers, [(PairAt(1), SlotIndex(2))]);
         parents.forget_pair(PairAt(1));
         assert!(parents.lost_routers.is_empty());
+    }
+
+    /// Its pair came here meanwhile. The notice that comes later would bring the entry back once its meganode
+    /// has been merged away.
+    #[test]
+    fn entry_whose_notice_is_being_written_is_inserted_once_the_outcome_is_known() {
+        let Story { mut pairs, at, .. } = Story::begin(SIZES);
+        let (mut parents, mut effects) = (Parents::default(), Effects::default());
+        let to = pairs.pair(at).pointer(RIGHT);
+        parents.push(SplitName::default(), b"low".as_slice().into(), to, None);
+        parents.queue_mut().for_each(|entry| entry.is_asking = true);
+        assert!(!parents.step(&mut pairs, &mut effects) && parents.step == RoutingStep::Idle);
+        parents.queue_mut().for_each(|entry| entry.is_asking = false);
+        while parents.step(&mut pairs, &mut effects) {}
+        assert!(!parents.is_busy() && effects.messages.len() == 1);
+        assert!(pairs.pair(at).router().is_some());
     }
 }

@@ -568,4 +568,72 @@ mod tests {
             }
         }
     }
+
+    /// How far a split is that was begun at zero, after a step at this time.
+    fn state_at(progress: TargetProgress, now_ns: u64) -> Option<SourceState> {
+        let mut story = Story::begin(SIZES);
+        let name = story.begin_split(MeganodeAt { pair: story.at, slot: RIGHT });
+        story.splits.sources.list[0].progress = progress;
+        story.splits.sources.step(&mut story.pairs, now_ns, &mut Effects::default());
+        story.pairs.pair(story.at).split_table().source(name).map(|split| split.state)
+    }
+
+    /// Nobody may serve its pair any more. What one that has adopted waits for is the link.
+    #[test]
+    fn target_that_says_nothing_for_half_a_minute_is_given_up_unless_it_has_adopted() {
+        assert_eq!(state_at(TargetProgress::Asked, DEADLINE_NS), Some(SourceState::Started));
+        assert_eq!(state_at(TargetProgress::Asked, DEADLINE_NS + 1), Some(SourceState::Aborted));
+        assert_eq!(state_at(TargetProgress::Adopted, DEADLINE_NS + 1), Some(SourceState::Linked));
+    }
+
+    /// A pair leaves once there are none; another one's would fail with it.
+    #[test]
+    fn unlinked_splits_of_a_pair_or_into_it_are_aborted_and_reported_once_and_no_others() {
+        for (goes_to_other, of_other) in [(false, [false, false]), (true, [true, false])] {
+            let mut story = Story::begin(SIZES);
+            let other = story.add_pair(SIZES);
+            let to = if goes_to_other { other } else { story.at };
+            story.begin_split(MeganodeAt { pair: to, slot: RIGHT });
+            let sources = &mut story.splits.sources;
+            assert_eq!([(); 2].map(|()| sources.abort_unlinked(&story.pairs, other)), of_other);
+            let is_refused = sources.list[0].progress == TargetProgress::Refused;
+            assert_eq!(is_refused, goes_to_other);
+            assert_eq!(sources.abort_unlinked(&story.pairs, story.at), !is_refused);
+            assert!(!sources.abort_unlinked(&story.pairs, story.at));
+        }
+    }
+
+    #[test]
+    fn writes_below_a_splits_key_go_on_and_those_from_it_on_wait() {
+        let mut story = Story::begin(SIZES);
+        let name = story.begin_split(MeganodeAt { pair: story.at, slot: RIGHT });
+        let left = MeganodeAt { pair: story.at, slot: LEFT };
+        let key = story.pairs.pair(story.at).split_table().source(name).unwrap().key.clone();
+        let waits = |there, key: &[u8]| story.splits.sources.holds_back(&story.pairs, there, key);
+        assert!(waits(left, &key) && waits(left, &u64::MAX.to_be_bytes()));
+        let below = &key[..key.len() - 1];
+        assert!(below < &key[..] && !waits(left, below) && !waits(left, &[]));
+        assert!(!waits(MeganodeAt { slot: RIGHT, ..left }, &key), "it is another meganode");
+    }
+
+    /// Without them a write that comes again after the merge is carried out twice. Within a pair they are
+    /// there already.
+    #[test]
+    fn results_go_along_with_what_goes_to_another_pair() {
+        let kept = |merges: bool, goes_to_other: bool| {
+            let mut story = Story::begin(SIZES);
+            let other = story.add_pair(SIZES);
+            let to = MeganodeAt { pair: if goes_to_other { other } else { story.at }, slot: RIGHT };
+            story.begin_split(to);
+            story.splits.sources.list[0].merges = merges;
+            let pair = story.pairs.pair_mut(story.at);
+            let durable = pair.durable();
+            let all = pair.completions().parts(durable, KEPT_BYTES);
+            match story.splits.sources.list[0].adoption(&mut story.pairs) {
+                Some(SplitMessage::Adopt { kept, .. }) => kept == all,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(kept(false, true) && kept(true, true) && !kept(true, false));
+    }
 }

@@ -437,6 +437,7 @@ mod tests {
     use cell_terms::SlotIndex;
 
     use super::*;
+    use crate::split::tests::{SIZES, Story};
 
     /// Each time an empty pair goes to another node.
     #[test]
@@ -492,5 +493,20 @@ mod tests {
         };
         assert_eq!([Some(1), Some(2), None].map(|from| relief(from, 99)), [true, false, false].map(Some));
         assert_eq!(relief(Some(1), 100), None);
+    }
+
+    /// It is handed over empty, or used here; until then nothing else goes to other nodes.
+    #[test]
+    fn fresh_pair_that_gets_nothing_for_five_seconds_is_given_up() {
+        let story = Story::begin(SIZES);
+        let there = MeganodeAt { pair: story.at, slot: SlotIndex(0) };
+        let given_up_at = |now_ns: u64| {
+            let mut spread = Spread::default();
+            spread.asked(there, Cause::Nodes, 2);
+            spread.pair_added(Some((PairId(1), Some(NodeId(1)))), 0);
+            spread.tick(&story.pairs, now_ns);
+            spread.rests_until_ns > 0
+        };
+        assert!(!given_up_at(FILL_NS) && given_up_at(FILL_NS + 1));
     }
 }

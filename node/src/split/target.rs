@@ -531,7 +531,11 @@ impl Targets {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::Pointer;
+
     use super::*;
+    use crate::leave_step::LeaveStep;
+    use crate::split::tests::{LEFT, SIZES, Story};
 
     /// Answers come late, and in any order.
     #[test]
@@ -564,5 +568,80 @@ mod tests {
         let found =
             |state| Target::recovered(PairAt(1), SplitName::default(), SlotIndex(0), state).asks_at_ns;
         assert_eq!([TargetState::Adopted, TargetState::Opened].map(found), [Some(0), None]);
+    }
+
+    /// A range that goes to a meganode which has entries, or is not beside it, is lost to those who look for
+    /// its keys; one of a pair that leaves would be in no log that its next owner reads.
+    #[test]
+    fn range_is_taken_over_by_an_empty_left_neighbour_whose_pair_stays() {
+        let mut story = Story::begin(SIZES);
+        (1..=100_u64).for_each(|number| story.put(number, &number.to_be_bytes()));
+        story.divide();
+        let there = MeganodeAt { pair: story.at, slot: LEFT };
+        let low = story.pairs.directory.of(there).unwrap().high.clone().unwrap();
+        let name = SplitName::default();
+        let range = AdoptionRange { name, slot: LEFT, low, high: None, right: Pointer::NULL, merges: true };
+        let why = |story: &Story, range: &AdoptionRange| why_not_absorbed(&story.pairs, there, range);
+        assert_eq!(why(&story, &range), Some("its left neighbour is not empty"));
+        let stays = |number: &u64| number.to_be_bytes()[..] < range.low[..];
+        (1..=100_u64).filter(stays).for_each(|number| story.delete(100 + number, &number.to_be_bytes()));
+        story.until("one tree node", |story| story.pairs.pair(story.at).mergeable_by(LEFT).is_some());
+        assert_eq!(why(&story, &range), None);
+        let beside = AdoptionRange { low: u64::MAX.to_be_bytes()[..].into(), ..range.clone() };
+        assert_eq!(why(&story, &beside), Some("its left neighbour is another one by now"));
+        let leaves = LeaveStep::Settling { since_ns: 0, copied: (0, 0) };
+        story.pairs.get_mut(story.at).leaving = Some(leaves);
+        assert_eq!(why(&story, &range), Some("its left neighbour's pair leaves"));
+    }
+
+    fn name_of(pair: u32, csn: u64) -> SplitName {
+        SplitName { pair: PairId(pair), csn: Csn(csn), ..SplitName::default() }
+    }
+
+    /// Two adoptions of a pair, neither of which is open.
+    fn two_at(at: PairAt, names: [SplitName; 2]) -> Targets {
+        let adopted = |name| Target::recovered(at, name, SlotIndex(0), TargetState::Adopted);
+        Targets { list: names.map(adopted).into() }
+    }
+
+    fn answers(targets: &Targets) -> Vec<Option<SplitAnswer>> {
+        targets.list.iter().map(|target| target.answer).collect()
+    }
+
+    /// It would be thrown away though it is linked, or shown though it is not.
+    #[test]
+    fn answer_to_one_adoption_counts_for_no_other_of_its_pair() {
+        let (story, names) = (Story::begin(SIZES), [name_of(7, 1), name_of(7, 2)]);
+        let mut targets = two_at(story.at, names);
+        targets.on_answer(&story.pairs, PairId(1), names[1], SplitAnswer::Linked);
+        assert_eq!(answers(&targets), [None, Some(SplitAnswer::Linked)]);
+        targets.on_source_notice(&story.pairs, PairId(1), names[0], SourceNotice::No);
+        assert_eq!(answers(&targets), [Some(SplitAnswer::No), Some(SplitAnswer::Linked)]);
+        targets.on_source_notice(&story.pairs, PairId(1), names[1], SourceNotice::Open);
+        assert_eq!(answers(&targets), [Some(SplitAnswer::No), Some(SplitAnswer::Open)]);
+    }
+
+    /// Its source's owner may be away, and nobody tells it unasked.
+    #[test]
+    fn adoption_that_is_not_answered_asks_again_after_a_while() {
+        let (story, mut effects) = (Story::begin(SIZES), Effects::default());
+        let mut target = Target::recovered(story.at, name_of(7, 1), SlotIndex(0), TargetState::Adopted);
+        let mut asked_at = |now_ns| {
+            let stepped = target.ask(&story.pairs, now_ns, &mut effects);
+            (stepped, effects.messages.drain(..).count())
+        };
+        let (asks, waits) = ((Stepped::Moved, 1), (Stepped::Waits, 0));
+        assert_eq!([5, 6, 4 + ASK_NS, 5 + ASK_NS].map(&mut asked_at), [asks, waits, waits, asks]);
+        assert_eq!(asked_at(6 + ASK_NS), waits);
+    }
+
+    /// A source that hears too much gives its half away.
+    #[test]
+    fn owners_of_sources_elsewhere_are_told_how_far_each_adoption_is() {
+        let (story, names) = (Story::begin(SIZES), [name_of(7, 1), name_of(1, 2)]);
+        let mut targets = two_at(story.at, names);
+        assert_eq!(targets.elsewhere(&story.pairs), [(names[0], story.at, TargetNotice::Hidden)]);
+        targets.list[0].nodes = Nodes::Shown { source_notified: false };
+        assert_eq!(targets.elsewhere(&story.pairs), [(names[0], story.at, TargetNotice::Readable)]);
     }
 }

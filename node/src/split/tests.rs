@@ -42,17 +42,55 @@ pub(super) struct Story {
     pub(super) splits: Splits,
     pub(super) at: PairAt,
     pub(super) now_ns: u64,
+    pub(super) process: Process,
 }
 
 impl Story {
     pub(super) fn begin(sizes: PairGeometry) -> Story {
         let process = Process::start(&SimDisk::new(5), &Sim::new(3));
-        let restore = process.restore(process.create(sizes)).unwrap();
-        let (recovered, _) = process.publish(restore, OPTIONS.durability).unwrap();
-        let (mut pairs, pair) = (Pairs::default(), Pair::new(recovered, &OPTIONS));
-        let ranges = ranges_of(&pair, pairs.next_at()).unwrap();
-        let at = pairs.add(pair, 0, ranges);
-        Story { pairs, splits: Splits::new(REST_NS), at, now_ns: 0 }
+        let (pairs, splits) = (Pairs::default(), Splits::new(REST_NS));
+        let mut story = Story { pairs, splits, at: PairAt::NONE, now_ns: 0, process };
+        story.at = story.add_pair(sizes);
+        story
+    }
+
+    /// One more pair, which has no meganode unless it is the first one.
+    pub(super) fn add_pair(&mut self, sizes: PairGeometry) -> PairAt {
+        let restore = self.process.restore(self.process.create(sizes)).unwrap();
+        let (recovered, _) = self.process.publish(restore, OPTIONS.durability).unwrap();
+        let pair = Pair::new(recovered, &OPTIONS);
+        let ranges = ranges_of(&pair, self.pairs.next_at()).unwrap();
+        self.pairs.add(pair, 0, ranges)
+    }
+
+    /// What was freed has rested.
+    pub(super) fn rest(&mut self) {
+        for _ in 0..2 {
+            self.now_ns += OPTIONS.reuse_grace_ns;
+            while self.pairs.pair_mut(self.at).reuse(self.now_ns) {}
+        }
+    }
+
+    /// A split of the left meganode begins, and nothing more comes of it yet.
+    pub(super) fn begin_split(&mut self, into: MeganodeAt) -> SplitName {
+        (0..100_u64).for_each(|number| self.put(number + 1, &number.to_be_bytes()));
+        let left = MeganodeAt { pair: self.at, slot: LEFT };
+        let low = self.pairs.pair(self.at).split_key(LEFT, 50).unwrap();
+        self.splits.sources.begin(&mut self.pairs, left, &low, into, 0).unwrap();
+        self.pairs.pair(self.at).split_table().sources().next().unwrap().0
+    }
+
+    /// A pair most of whose extents were deleted: what is left is in slabs that are nearly empty.
+    pub(super) fn sparse() -> Story {
+        let slot_bytes = 1 << 20;
+        let node_region_bytes = 4096 + 4 * slot_bytes;
+        let mut story = Story::begin(PairGeometry { node_region_bytes, slot_bytes, ..SIZES });
+        let entries = 1_600_u64;
+        (1..=entries).for_each(|number| story.put_into(LEFT, number, &number.to_be_bytes(), &[7; 1_000]));
+        let most = (1..=entries).filter(|number| !number.is_multiple_of(16));
+        most.for_each(|number| story.delete(entries + number, &number.to_be_bytes()));
+        story.rest();
+        story
     }
 
     pub(super) fn until(&mut self, what: &str, holds: impl Fn(&Story) -> bool) {
@@ -70,10 +108,20 @@ impl Story {
 
     /// Writes an entry into the left meganode.
     pub(super) fn put(&mut self, number: u64, key: &[u8]) {
+        self.put_into(LEFT, number, key, b"v");
+    }
+
+    pub(super) fn put_into(&mut self, slot: SlotIndex, number: u64, key: &[u8], value: &[u8]) {
         let written = |version, replaced| completion(number, WriteOutcome::Written { version, replaced });
         let pair = self.pairs.pair_mut(self.at);
-        assert_eq!(pair.make_room(LEFT, 1), (true, true), "nodes and an extent");
-        pair.put(LEFT, key, b"v", written).unwrap();
+        assert_eq!(pair.make_room(slot, value.len()), (true, true), "nodes and an extent");
+        pair.put(slot, key, value, written).unwrap();
+    }
+
+    /// Removes an entry of the left meganode.
+    pub(super) fn delete(&mut self, number: u64, key: &[u8]) {
+        let deleted = completion(number, WriteOutcome::Deleted);
+        self.pairs.pair_mut(self.at).delete(LEFT, key, &deleted).unwrap();
     }
 
     /// The upper half of the left meganode goes to the right one.
@@ -174,4 +222,35 @@ fn pair_that_has_left_gives_memory_for_which_puts_waited() {
     assert!(splits.lacks_memory(0));
     splits.pair_left();
     assert!(!splits.lacks_memory(0));
+}
+
+/// A checkpoint that began then would lack what no leaf leads to yet.
+#[test]
+fn pair_that_takes_entries_over_is_building_until_it_has_them() {
+    let mut story = Story::begin(SIZES);
+    let (at, mut effects) = (story.at, Effects::default());
+    story.begin_split(MeganodeAt { pair: at, slot: RIGHT });
+    story.splits.sources.step(&mut story.pairs, 0, &mut effects);
+    assert!(!story.splits.is_building(at), "it was not asked yet");
+    let asked = effects.messages.pop_front().unwrap();
+    story.splits.deliver(&mut story.pairs, asked);
+    assert!(story.splits.is_building(at) && !story.splits.is_building(PairAt(at.0 + 1)));
+    story.until("the split's end", |story| story.splits.sources.is_empty());
+    assert!(!story.splits.is_building(at));
+}
+
+/// Put off for good, its writes would wait for ever; and nobody is woken for nothing.
+#[test]
+fn full_meganode_asks_again_with_each_tick_but_not_amid_a_check() {
+    let Story { mut pairs, mut splits, at, .. } = Story::begin(SIZES);
+    let there = MeganodeAt { pair: at, slot: LEFT };
+    splits.tick(&mut pairs, MS);
+    assert!(!splits.effects.outcome.changed, "there is none");
+    splits.full.insert(there);
+    pairs.pair_mut(at).begin_check();
+    splits.tick(&mut pairs, 2 * MS);
+    assert!(splits.full.contains(&there) && !splits.effects.outcome.changed);
+    pairs.pair_mut(at).end_check();
+    splits.tick(&mut pairs, 3 * MS);
+    assert!(splits.full.is_empty() && splits.effects.outcome.changed);
 }

@@ -257,3 +257,89 @@ impl Splits {
         self.split_one_of(pairs, [(there, Cause::Nodes)], now_ns) || Compactions::may_help(pairs, there)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::PairGeometry;
+    use cell_terms::SlotIndex;
+
+    use super::*;
+    use crate::split::tests::{LEFT, RIGHT, SIZES, Story};
+
+    static LONG: [u8; 50_000] = [7; 50_000];
+
+    /// Long values are written until less than a sixteenth of the extents is left; how many.
+    fn fill(story: &mut Story, each: impl Fn(&Pair)) -> u64 {
+        let mut written = 0;
+        loop {
+            let pair = story.pairs.pair(story.at);
+            if pair.extent_bytes_free() < pair.extent_bytes() / 16 {
+                return written;
+            }
+            each(pair);
+            written += 1;
+            story.put_into(LEFT, written, &written.to_be_bytes(), &LONG);
+        }
+    }
+
+    /// Too early, meganodes are split for nothing; too late, writes are refused.
+    #[test]
+    fn pair_is_short_once_less_than_a_sixteenth_is_left_and_not_while_as_much_rests() {
+        let mut story = Story::begin(SIZES);
+        let written = fill(&mut story, |pair| assert!(!is_short(pair)));
+        assert!(is_short(story.pairs.pair(story.at)));
+        (1..=2_u64).for_each(|number| story.delete(written + number, &number.to_be_bytes()));
+        let pair = story.pairs.pair(story.at);
+        assert!(pair.extent_bytes_free() < pair.extent_bytes() / 16 && !is_short(pair));
+        let one_slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..SIZES };
+        let mut alone = Story::begin(one_slot);
+        fill(&mut alone, |_| {});
+        assert!(!is_short(alone.pairs.pair(alone.at)), "nothing in it can be split");
+    }
+
+    /// The others would be split for little, or in the middle of a split.
+    #[test]
+    fn meganodes_with_most_extents_leave_a_short_pair_first_and_none_that_is_being_split() {
+        let mut story = Story::begin(SIZES);
+        let [left, right] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
+        (1..=100_u64).for_each(|number| story.put(number, &number.to_be_bytes()));
+        story.divide();
+        story.put_into(RIGHT, 101, &u64::MAX.to_be_bytes(), &LONG);
+        assert_eq!(heaviest(&story.pairs, story.at), [right, left]);
+        (1..=2).for_each(|key: u64| story.put_into(LEFT, 101 + key, &key.to_be_bytes(), &LONG));
+        assert_eq!(heaviest(&story.pairs, story.at), [left, right]);
+        let to = MeganodeAt { pair: story.at, slot: SlotIndex(3) };
+        let low = story.pairs.pair(story.at).split_key(LEFT, 50).unwrap();
+        story.splits.sources.begin(&mut story.pairs, left, &low, to, 0).unwrap();
+        assert_eq!(heaviest(&story.pairs, story.at), [right]);
+    }
+
+    /// It may be kept for longer than anybody waits; then the put is refused.
+    #[test]
+    fn put_waits_half_a_minute_for_memory_that_is_kept_for_other_pairs() {
+        let Story { pairs, mut splits, at, process, .. } = Story::begin(SIZES);
+        let (pair, there) = (pairs.pair(at), MeganodeAt { pair: at, slot: LEFT });
+        assert!(!splits.awaits_held(pair, there, 5), "none is kept");
+        process.environment.budget.hold_growth(true);
+        for now_ns in [5, 4 + HELD_NS] {
+            assert!(splits.awaits_held(pair, there, now_ns));
+        }
+        assert!(!splits.awaits_held(pair, there, 5 + HELD_NS));
+    }
+
+    #[test]
+    fn put_that_waited_in_vain_for_kept_memory_waits_anew_once_that_is_there_for_all() {
+        let Story { pairs, mut splits, at, process, .. } = Story::begin(SIZES);
+        let [waits, found_room] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: at, slot });
+        let mut left_at = |held: bool, now_ns: u64| {
+            process.environment.budget.hold_growth(held);
+            splits.full = [waits].into();
+            splits.held_since = [(waits, 0), (found_room, 0)].into();
+            splits.forget_held(&pairs, now_ns);
+            splits.held_since.keys().copied().collect::<Vec<MeganodeAt>>()
+        };
+        assert_eq!(left_at(true, HELD_NS - 1), [waits]);
+        assert_eq!(left_at(true, HELD_NS), [waits, found_room], "it would wait again at once");
+        assert_eq!(left_at(false, HELD_NS), [waits]);
+    }
+}

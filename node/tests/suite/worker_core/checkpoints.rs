@@ -1,8 +1,9 @@
-//! Checkpoints that come to nothing: the worker serves on, says why, and tries again.
+//! Checkpoints that come to nothing: the worker serves on, says why, and tries again. One that is not begun.
 
 use cell_cluster::PairGeometry;
-use cell_node::{CheckpointFailure, WorkerOptions};
-use cell_terms::PairId;
+use cell_node::{CheckpointFailure, Command, ControlEvent, WorkerOptions};
+use cell_protocol::PairRegions;
+use cell_terms::{Epoch, PairId};
 use cell_wal::Errno;
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
@@ -58,4 +59,25 @@ fn checkpoint_that_fails_is_tried_again_although_none_is_due() {
     world.end_image(image);
     let node = world.worker().snapshot();
     assert_eq!((node.pairs[0].checkpoints, node.warnings.len()), (1, 0));
+}
+
+/// Whoever has it next takes one: this one would be copied for nothing, and waited for.
+#[test]
+fn pair_that_leaves_begins_no_checkpoint() {
+    let pair = PairId(1);
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let row = PairRegions { pair, epoch: Epoch(1), node_key: 10, ..PairRegions::default() };
+    world.worker_mut().registered(row);
+    world.load(1, (1..20).map(key));
+    world.notify(0, ControlEvent::Leave { pair });
+    let options = WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS };
+    world.notify(0, ControlEvent::OptionsChanged(Box::new(options)));
+    let has_left = (0..10_000).any(|_| {
+        world.turn();
+        let commands = world.take_commands(0);
+        let begins = |command: &Command| matches!(command, Command::Checkpoint(..));
+        assert!(!commands.iter().any(begins), "{commands:?}");
+        commands.iter().any(|command| matches!(command, Command::Left { .. }))
+    });
+    assert!(has_left);
 }

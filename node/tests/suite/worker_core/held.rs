@@ -1,6 +1,7 @@
 //! Nothing is answered before it is durable: answers wait for the batch that covers them.
 
 use cell_protocol::{Condition, Delete, Put, Request};
+use cell_wal::sim::SimDisk;
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -53,4 +54,28 @@ fn answers_wait_for_the_batch_that_covers_them() {
     put_is_answered_when_it_is_durable();
     hit_is_answered_when_the_entry_is_durable();
     miss_is_answered_when_the_removal_is_durable();
+}
+
+/// The number of a pair that has left is nobody's until another one comes.
+#[test]
+fn device_under_a_number_without_a_pair_moves_no_other_pairs_log() {
+    let (mut world, mut gone) = (world(), SimDisk::new(9).device());
+    let name = world.name(2, 2);
+    let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"two" }));
+    world.worker_mut().commit(1, &mut gone);
+    world.worker_mut().log_tick(1, &mut gone);
+    assert!(matches!(world.answer(put), Replied::Written(_)));
+    assert_eq!(world.get(KEY), Replied::Value(b"two".to_vec()));
+}
+
+/// A turn ends once there are many: by too low a figure it would make replies without a bound.
+#[test]
+fn bytes_of_replies_count_from_when_they_may_leave_until_they_have_left() {
+    let mut world = world();
+    assert_eq!(world.worker().reply_bytes(), 0);
+    world.send(&Request::Get { key: KEY });
+    world.step_of(0);
+    assert!(world.worker().reply_bytes() > 8, "{}", world.worker().reply_bytes());
+    assert_eq!(world.replies().len(), 1);
+    assert_eq!(world.worker().reply_bytes(), 0);
 }

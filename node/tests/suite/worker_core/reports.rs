@@ -110,3 +110,14 @@ fn table_is_answered_as_the_control_thread_said_last() {
         assert_eq!(told, (revision, 0));
     }
 }
+
+/// A node that is alone would call itself ready without them.
+#[test]
+fn worker_has_every_key_unless_a_part_of_them_is_at_another_one() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    load_until_split(&mut world);
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    assert!(world.worker().has_every_key());
+    world.scatter(&[&[1], &[2]]);
+    assert!(!(0..2).any(|at| world.worker_of(at).has_every_key()));
+}

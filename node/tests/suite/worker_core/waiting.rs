@@ -293,3 +293,29 @@ fn what_waits_for_one_session_is_counted_on_when_another_is_known() {
     assert!(more.len() <= 1, "{} more than {}", more.len(), waiting.len());
     assert!(waiting.into_iter().chain(more).all(|id| world.answered(id).is_none()));
 }
+
+/// Written into the half that is being copied, it would be in no copy. A longer one begins to come meanwhile.
+#[test]
+fn empty_value_that_begins_as_a_stream_waits_for_the_split_of_its_key() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let number = load_until_split(&mut world);
+    world.hold(Some(1));
+    let (session, condition) = (world.session, Condition::Always);
+    let name = name_of(session, number, number);
+    let begins = PutBegin { name, condition, key: b"zzz", value_len: 0, value_crc: checksum(&[]) };
+    let empty = world.send(&Request::PutBegin(begins));
+    let long = begin(&mut world, name_of(session, number + 1, number), b"zzzz");
+    world.send_of(long, &Request::Chunk(Chunk { offset: 0, bytes: &VALUE }));
+    for _ in 0..50 {
+        world.turn();
+        assert_eq!([empty, long].map(|id| world.answered(id)), [None, None], "its target stands still");
+    }
+    world.hold(None);
+    for id in [empty, long] {
+        let replied = world.answer(id);
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+    }
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    assert_eq!(world.get(b"zzz"), Replied::Value(Vec::new()));
+    assert_eq!(world.get(b"zzzz"), Replied::Value(VALUE.to_vec()));
+}
