@@ -570,6 +570,20 @@ mod tests {
 
     const REGION_BYTES: u64 = 2 << 20;
 
+    /// Older records that come again after newer ones of a place bring back what was overwritten.
+    #[test]
+    fn chunk_that_is_used_again_has_none_of_its_records() {
+        let mut chunk = Chunk::default();
+        assert!(chunk.is_empty());
+        chunk.push(Csn(1), b"one");
+        chunk.push(Csn(2), b"two");
+        assert!(!chunk.is_empty() && chunk.iter().eq([(Csn(1), &b"one"[..]), (Csn(2), &b"two"[..])]));
+        let mut again = Work::reuse(Some(Work::Records(chunk)));
+        assert!(again.is_empty());
+        again.push(Csn(3), b"three");
+        assert!(again.iter().eq([(Csn(3), &b"three"[..])]));
+    }
+
     /// What a damaged log could ask for: it would be written over the region's header, or past its end.
     #[test]
     fn extent_that_is_not_in_its_region_or_has_another_length_is_refused() {

@@ -237,3 +237,83 @@ impl Walk {
 fn unlocated(pointer: Pointer, regions: &Regions) -> NodeOutcome {
     if regions.knows(pointer) { NodeOutcome::Invalid } else { NodeOutcome::RegionUnknown }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_protocol::{PairRegions, RegionRows, RegionsReply};
+    use cell_terms::{Epoch, PairId};
+    use cell_tree::NodeIndex;
+
+    use super::*;
+    use crate::link_id::LinkId;
+    use crate::onesided::regions::Reported;
+
+    const SLOT_BYTES: u64 = 64 << 10;
+    const NODE_BYTES: u32 = 512;
+
+    /// One pair of two slots.
+    fn regions() -> Regions {
+        let pair = PairId(1);
+        let row = PairRegions {
+            pair,
+            epoch: Epoch(1),
+            node_region: pair.node_region(),
+            extent_region: pair.extent_region(),
+            node_region_bytes: 4096 + 2 * SLOT_BYTES,
+            slot_bytes: SLOT_BYTES,
+            tree_node_bytes: NODE_BYTES,
+            header_bytes: 4096,
+            ..PairRegions::default()
+        };
+        let pairs = RegionRows::List(std::slice::from_ref(&row));
+        let reply = RegionsReply { reads_permitted: true, one_sided_max_us: 200_000, list: 1, pairs };
+        let mut regions = Regions::default();
+        regions.add(Reported::new(LinkId(1), &reply, true).unwrap());
+        regions
+    }
+
+    fn node(slot: u64, index: u64) -> Pointer {
+        Pointer::new(PairId(1).node_region(), 4096 + slot * SLOT_BYTES + index * u64::from(NODE_BYTES))
+    }
+
+    /// Of memory that is damaged, or was used again: the client would read for ever.
+    #[test]
+    fn right_links_that_lead_in_a_circle_have_an_end() {
+        let (regions, mut walk) = (regions(), Walk::default());
+        assert!(walk.begin(Root { pointer: node(0, 1), router: false }, &regions));
+        for followed in 0..=RIGHT_LINKS_MAX {
+            let at = *walk.location().unwrap();
+            let outcome = walk.follow_right_link(&at, node(0, u64::from(followed % 2)), 0, &regions);
+            let is_last = followed == RIGHT_LINKS_MAX;
+            let expected = if is_last { NodeOutcome::Fence } else { NodeOutcome::RightLink { parent: None } };
+            assert_eq!(outcome, expected, "{followed}");
+        }
+    }
+
+    /// The cache forgets them when they have led astray. Those that stayed would lead there again and again.
+    #[test]
+    fn nodes_that_led_to_a_leaf_are_known_until_the_walk_begins_anew() {
+        let (regions, mut walk) = (regions(), Walk::default());
+        let root = Root { pointer: node(0, 0), router: false };
+        assert!(walk.begin(root, &regions));
+        for (level, child) in [(2, 3), (1, 4)] {
+            let at = *walk.location().unwrap();
+            assert_eq!(walk.descend(&at, NodeIndex(child), level, &regions), NodeOutcome::Descend);
+        }
+        assert_eq!(walk.parents(), [node(0, 0), node(0, 3)]);
+        assert_eq!((walk.pointer(&regions), walk.is_above_leaves()), (Some(node(0, 4)), false));
+        assert!(walk.begin(root, &regions) && walk.parents().is_empty() && walk.is_above_leaves());
+    }
+
+    /// A leaf must be read anew, and a meganode's root may be no leaf.
+    #[test]
+    fn walk_to_the_right_begins_at_a_leaf_of_the_same_slot_or_at_another_meganodes_root() {
+        let (regions, mut walk) = (regions(), Walk::default());
+        let from = regions.locate(node(0, 5)).unwrap();
+        assert!(walk.begin_right_of(&from, node(0, 6), &regions) && !walk.is_above_leaves());
+        assert!(walk.begin_right_of(&from, node(1, 0), &regions) && walk.is_above_leaves());
+        assert_eq!(walk.pointer(&regions), Some(node(1, 0)));
+        let unknown = Pointer::new(PairId(9).node_region(), 4096);
+        assert!(!walk.begin_right_of(&from, unknown, &regions));
+    }
+}
