@@ -5,7 +5,7 @@ use cell_terms::{Csn, Epoch, PairId, RegionId};
 
 use crate::buffer::LogBuffer;
 use crate::error::{Errno, StorageError, WalError};
-use crate::frame::{FRAME_ALIGN, FrameHeader};
+use crate::frame::{FRAME_ALIGN, FrameFault, FrameHeader};
 use crate::segment::{
     ImageName, LogName, LogPlace, SegmentName, image_folder, parse_epoch, parse_image, parse_region,
     parse_segment, region_folder,
@@ -153,13 +153,21 @@ pub(crate) fn read_first_header(
     storage: &dyn Storage,
     segment: SegmentName,
 ) -> Result<Option<FrameHeader>, WalError> {
+    Ok(decode_first_block(storage, segment)?.ok())
+}
+
+/// The same, or what is there instead.
+pub(crate) fn decode_first_block(
+    storage: &dyn Storage,
+    segment: SegmentName,
+) -> Result<Result<FrameHeader, FrameFault>, WalError> {
     let file = match storage.open(&segment.path(), Access::ReadDirect) {
-        Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+        Err(error) if error.errno == Errno::ENOENT => return Ok(Err(FrameFault::EndOfFile)),
         file => file?,
     };
     let mut block = LogBuffer::heap(FRAME_ALIGN);
     let length = file.read_at(0, block.bytes_mut())?;
-    Ok(if length < FRAME_ALIGN { None } else { FrameHeader::decode(block.bytes()).ok() })
+    Ok(if length < FRAME_ALIGN { Err(FrameFault::EndOfFile) } else { FrameHeader::decode(block.bytes()) })
 }
 
 fn list_or_none(storage: &dyn Storage, folder: &str) -> Result<Vec<String>, StorageError> {

@@ -8,7 +8,7 @@ use cell_terms::{Csn, RegionKind};
 use crate::buffer::LogBuffer;
 use crate::check::index;
 use crate::error::{DiskOperation, Errno, StorageError, WalError};
-use crate::folder::{list_segments, read_first_header};
+use crate::folder::{decode_first_block, list_segments, read_first_header};
 use crate::frame::{self, FRAME_ALIGN, FrameFault, FrameHeader, FrameKind, Predecessor};
 use crate::mutant::{Mutant, planted};
 use crate::segment::{LogId, LogName, LogPlace, SegmentName};
@@ -44,7 +44,7 @@ impl Default for ReadOptions {
 /// Where reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStartAt {
-    /// At the oldest segment. What is at or below this CSN may have been released.
+    /// At the oldest segment that was written to. What is at or below this CSN may have been released.
     Oldest(Csn),
     /// So that every frame with a CSN above this one is read; earlier segments are not needed.
     After(Csn),
@@ -106,7 +106,10 @@ impl LogReader {
             return Err(WalError::SegmentMissing { segment: name.segment(0) });
         };
         let (start, base) = match at {
-            LogStartAt::Oldest(base) => (first, base),
+            LogStartAt::Oldest(base) => {
+                let oldest = oldest_written(&*storage, name, &generations)?;
+                (oldest.unwrap_or(first), base)
+            }
             LogStartAt::After(base) => {
                 let needed = first_needed(&*storage, id, name, &generations, base)?;
                 (needed.unwrap_or(first), base)
@@ -540,6 +543,25 @@ fn is_first_frame_sound(
     let mut frame = LogBuffer::heap(header.frame_bytes());
     let length = file.read_at(0, frame.bytes_mut())?;
     Ok(length == header.frame_bytes() && frame::payload_matches(header, frame.bytes()))
+}
+
+/// The oldest segment that was written to. A spare that was passed over is older, if a crash kept it from
+/// being unlinked.
+fn oldest_written(
+    storage: &dyn Storage,
+    name: LogName,
+    generations: &[u32],
+) -> Result<Option<u32>, WalError> {
+    for generation in generations.iter().copied() {
+        let is_spare = match decode_first_block(storage, name.segment(generation))? {
+            Ok(header) => header.generation < generation,
+            Err(fault) => fault == FrameFault::Zeros,
+        };
+        if !is_spare {
+            return Ok(Some(generation));
+        }
+    }
+    Ok(None)
 }
 
 /// The last segment whose first frame begins at or below the first CSN that is needed. A frame that begins
