@@ -96,7 +96,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     one.close(&place(ONE))
 }
 
-fn has_room(log: &PairLog) -> bool {
+fn has_room(log: &mut PairLog) -> bool {
     log.room_for(NODE_RECORD + ADDED, EXTENT_RECORD + ADDED, Space::Ordinary).is_ok()
 }
 

@@ -25,7 +25,8 @@ const RING: RingOptions = RingOptions { entries: 128, buffers: 8, buffer_bytes: 
 const LOG: LogId = LogId { pair: PairId(1), epoch: Epoch(1) };
 /// What is measured in a round.
 const SLICE: Duration = Duration::from_millis(100);
-/// Both spare segments are ready by then: none is zero-filled while a latency is taken.
+/// The spare segment is ready by then: none is zero-filled while a latency is taken, until a quarter of the
+/// first one is used.
 const SPARES_READY: Duration = Duration::from_millis(500);
 /// Bytes of the records of a commit: a frame as small and as large as can be.
 const SMALL: usize = 3_900;
@@ -85,7 +86,10 @@ impl Bench {
     fn open(folder: &Path, waiting: Waiting) -> Result<Bench, BenchError> {
         let mut ring = Ring::open(&RealStorage::open(folder)?, RING)?;
         let start = LogStart { log: LOG, predecessor: Predecessor::default(), salt: 1 };
-        let log = PairLog::create(start, LogOptions::default(), &mut ring);
+        let options = LogOptions::default();
+        // As those of a log that has been written for long.
+        let options = LogOptions { first_segment_bytes: options.segment_bytes, ..options };
+        let log = PairLog::create(start, options, &mut ring);
         let mut bench = Bench { waiting, ring, log, events: Vec::new() };
         while !bench.log.is_open() {
             bench.poll()?;
@@ -112,7 +116,7 @@ impl Bench {
         }
     }
 
-    fn has_room(&self, node: usize, extent: usize) -> bool {
+    fn has_room(&mut self, node: usize, extent: usize) -> bool {
         self.log.room_for(node + ADDED, extent + ADDED, Space::Ordinary).is_ok()
     }
 

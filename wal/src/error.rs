@@ -316,7 +316,8 @@ pub enum LogRefusal {
         /// What a frame can hold.
         max: usize,
     },
-    /// The next segment is being prepared: answer `Busy`, try again after the next event.
+    /// The next segment is being prepared, or is asked for by the next submission: answer `Busy`, try again
+    /// after the next event.
     #[error("the next log segment is not prepared yet")]
     Preparing,
     /// The disk is short: writes are refused, deletes may use the reserve.

@@ -13,6 +13,10 @@ cell_terms::mutants! {
     FlushBegunEarly: "flush-begun-early",
     /// A seal for which neither log has a place counts as written.
     SealWithoutPlaceCounted: "seal-without-place-counted",
+    /// A spare counts for a frame that it does not hold.
+    ShortSpareCounted: "short-spare-counted",
+    /// A released file is taken for as long as the segment that it is used for.
+    ReleasedLengthened: "released-lengthened",
     /// A failed write is taken for a completed one.
     IgnoreWriteError: "ignore-write-error",
     /// Readers do not compare payloads with their checks.

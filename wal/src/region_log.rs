@@ -9,10 +9,27 @@
 //! segment, they may rotate into the reserve: that gives the current segment back, and its file becomes the
 //! reserve.
 //!
-//! The first segment may be shorter than the others: a takeover waits for it, and for nothing behind it, and
-//! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is
-//! released.
+//! Lengths. A log begins with a short segment: a takeover waits for it, and for nothing behind it, and most
+//! pairs are hardly written. The first reserve is as long. Each second spare is twice as long as the segment
+//! that is written, up to the configured length: what is zeroed ahead follows what is written. Asked for
+//! after a quarter of the current segment, it is ready in time on a disk that zeroes 8/3 times as fast as the
+//! log is written; 4/3 times, once segments have the configured length.
+//!
+//! A frame must fit the segment that it goes to:
+//!
+//! - One that takes up to half of the current segment fits every spare that counts: those are at least half
+//!   as long as the current one.
+//! - A longer one that finds no room has all further segments made with the configured length, which holds
+//!   every frame. Shorter spares in front of one that holds it are passed over.
+//!
+//! A released file is used again where it is as long as the next segment is to be. A shorter one is unlinked,
+//! unless the disk is full or the log has no reserve: then it may be all that there is for one. Without that:
+//!
+//! 1. the disk is full; a checkpoint covers the current segment, and the log moves into its reserve;
+//! 2. the segment that this frees is short, and is unlinked: others take the room that it leaves;
+//! 3. the log has no reserve, and no checkpoint can give it one: writes and deletes are refused for good.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -38,9 +55,16 @@ pub enum Space {
 /// Spares kept besides the current segment while it is little used; one more later.
 const SPARES_LEAST: usize = 1;
 
+/// The file of a segment.
+#[derive(Clone, Copy, Debug)]
+struct SegmentFile {
+    generation: u32,
+    bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    generation: u32,
+    file: SegmentFile,
     /// Where the next frame goes.
     position: u64,
     /// The next frame's sequence number.
@@ -53,7 +77,7 @@ struct Current {
 
 #[derive(Clone, Copy, Debug)]
 struct Closed {
-    generation: u32,
+    file: SegmentFile,
     csn_last: Csn,
     frame_bytes: u64,
 }
@@ -61,7 +85,11 @@ struct Closed {
 #[derive(Clone, Copy, Debug)]
 enum Preparing {
     Nothing,
-    Asked(u32),
+    Asked {
+        file: SegmentFile,
+        /// Whether it takes room: no released file is used again for it.
+        is_new: bool,
+    },
     /// Failed for a shortage; tried again when the time is up. The first tick sets it.
     Failed {
         errno: Errno,
@@ -73,6 +101,7 @@ enum Preparing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramePosition {
     pub(crate) segment: SegmentName,
+    pub(crate) segment_bytes: u64,
     pub(crate) offset: u64,
     pub(crate) sequence: u32,
 }
@@ -80,14 +109,19 @@ pub(crate) struct FramePosition {
 pub(crate) struct RegionLog {
     id: LogId,
     pub(crate) kind: RegionKind,
+    /// The configured length.
     segment_bytes: u64,
     first_bytes: u64,
     current: Option<Current>,
-    spares: VecDeque<u32>,
+    spares: VecDeque<SegmentFile>,
     preparing: Preparing,
     closed: VecDeque<Closed>,
-    /// Released segments that wait to be prepared again under new names.
-    released: VecDeque<u32>,
+    /// Released segments, and spares that were passed over: they wait to be prepared again under new names.
+    released: VecDeque<SegmentFile>,
+    /// A long frame found no room: from here on segments are made with the configured length.
+    wants_whole: bool,
+    /// A shortage kept the last new file from being made.
+    was_short: bool,
     /// The base of the last recorded checkpoint: what holds nothing above it is given up.
     released_to: Csn,
     /// The least commit number whose record may be in a segment that is kept.
@@ -120,6 +154,8 @@ impl RegionLog {
             preparing: Preparing::Nothing,
             closed: VecDeque::new(),
             released: VecDeque::new(),
+            wants_whole: false,
+            was_short: false,
             released_to: Csn::ZERO,
             csn_oldest: csn_first,
             generation_next: 0,
@@ -147,17 +183,7 @@ impl RegionLog {
     }
 
     fn has_segment_for(&self, bytes: usize) -> bool {
-        let end = |current: Current| current.position + bytes as u64;
-        self.current.is_some_and(|current| end(current) <= self.bytes_of(current.generation))
-    }
-
-    /// How long a segment is.
-    pub(crate) const fn bytes_of(&self, generation: u32) -> u64 {
-        if generation == 0 { self.first_bytes } else { self.segment_bytes }
-    }
-
-    const fn is_short(&self, generation: u32) -> bool {
-        self.bytes_of(generation) < self.segment_bytes
+        self.current.is_some_and(|current| current.position + bytes as u64 <= current.file.bytes)
     }
 
     /// Whether the log can take a frame of so many bytes, now or after a rotation that needs nobody.
@@ -166,13 +192,21 @@ impl RegionLog {
             Space::Ordinary if !self.is_covered() => SPARES_LEAST + 1,
             Space::Ordinary | Space::Reserve => 1,
         };
-        if self.fits(frame_bytes) || self.spares.len() >= spares_needed {
+        let is_held = || self.spares.iter().any(|spare| spare.holds(frame_bytes));
+        if self.fits(frame_bytes) || self.spares.len() >= spares_needed && is_held() {
             return Ok(());
         }
         match self.preparing {
             Preparing::Failed { errno, .. } => Err(LogRefusal::NoSpace { errno }),
-            Preparing::Nothing | Preparing::Asked(_) => Err(LogRefusal::Preparing),
+            Preparing::Nothing | Preparing::Asked { .. } => Err(LogRefusal::Preparing),
         }
+    }
+
+    /// A frame of so many bytes found no room. What it takes is asked for by the next
+    /// [`RegionLog::prepare_if_due`].
+    pub(crate) fn note_refused(&mut self, frame_bytes: usize) {
+        let needed = (frame_bytes + EMPTY_FRAME_BYTES) as u64;
+        self.wants_whole |= self.current.is_some_and(|current| needed > current.file.bytes / 2);
     }
 
     /// Whether a recorded checkpoint covers all that is in the current segment.
@@ -182,21 +216,19 @@ impl RegionLog {
 
     /// Bytes of filled segments, which a checkpoint that covers them gives up.
     pub(crate) fn closed_bytes(&self) -> u64 {
-        self.closed.iter().map(|closed| self.bytes_of(closed.generation)).sum()
+        self.closed.iter().map(|closed| closed.file.bytes).sum()
     }
 
     /// Whether the log is not short of room, or will have room when a checkpoint covers what it holds now.
     pub(crate) fn can_be_reclaimed(&self) -> bool {
-        self.shortage().is_none()
-            || !self.closed.is_empty()
-            || self.current.is_some() && !self.spares.is_empty()
+        self.shortage().is_none() || !self.closed.is_empty() || self.current.is_some() && self.has_reserve()
     }
 
     /// Why the next segment could not be prepared, while that is so.
     pub(crate) const fn shortage(&self) -> Option<Errno> {
         match self.preparing {
             Preparing::Failed { errno, .. } => Some(errno),
-            Preparing::Nothing | Preparing::Asked(_) => None,
+            Preparing::Nothing | Preparing::Asked { .. } => None,
         }
     }
 
@@ -210,8 +242,12 @@ impl RegionLog {
         assert!(self.has_segment_for(frame_bytes), "space was checked");
         let name = self.name();
         let current = self.current.as_mut().expect("a frame is placed in an open log");
-        let segment = name.segment(current.generation);
-        let place = FramePosition { segment, offset: current.position, sequence: current.sequence };
+        let place = FramePosition {
+            segment: name.segment(current.file.generation),
+            segment_bytes: current.file.bytes,
+            offset: current.position,
+            sequence: current.sequence,
+        };
         current.position += frame_bytes as u64;
         current.sequence += 1;
         current.csn_last = csn_last.unwrap_or(current.csn_last);
@@ -219,9 +255,14 @@ impl RegionLog {
         place
     }
 
-    /// The segment that the log will move to.
-    pub(crate) fn successor(&self) -> Option<u32> {
-        self.spares.front().copied()
+    /// Chooses the segment that the log will move to, for a frame of so many bytes. It stays the one until
+    /// [`RegionLog::rotate`]. Spares before it are passed over: nothing names them, and a log never goes back
+    /// to a lower generation.
+    pub(crate) fn choose_successor(&mut self, frame_bytes: usize) -> u32 {
+        while let Some(short) = self.spares.pop_front_if(|spare| !spare.holds(frame_bytes)) {
+            self.released.push_back(short);
+        }
+        self.spares.front().expect("space was checked").generation
     }
 
     /// Moves to the successor: the rotate frame that names it is durable.
@@ -229,12 +270,13 @@ impl RegionLog {
         let next = self.spares.pop_front().expect("a log rotates into a spare");
         if let Some(full) = self.current.replace(Current::new(next, csn_durable)) {
             self.closed.push_back(Closed {
-                generation: full.generation,
+                file: full.file,
                 csn_last: full.csn_last,
                 frame_bytes: full.position,
             });
         }
-        self.prepare_if_due(device);
+        self.prepare_out_of_released(device);
+        self.remove_short(device);
     }
 
     /// A segment is ready, or is not. A cause that is no shortage poisons the log: the caller sees to that.
@@ -245,23 +287,24 @@ impl RegionLog {
         csn_durable: Csn,
         device: &mut dyn LogDevice,
     ) {
-        assert!(
-            matches!(self.preparing, Preparing::Asked(asked) if asked == generation),
-            "events match requests"
-        );
+        let Preparing::Asked { file, is_new } = self.preparing else { panic!("events match requests") };
+        assert_eq!(file.generation, generation, "events match requests");
+        self.was_short = result.is_err() || self.was_short && !is_new;
         match result {
             Ok(()) => {
                 self.preparing = Preparing::Nothing;
                 if self.current.is_none() {
-                    self.current = Some(Current::new(generation, csn_durable));
+                    self.current = Some(Current::new(file, csn_durable));
                 } else {
-                    self.spares.push_back(generation);
+                    self.spares.push_back(file);
                 }
                 self.prepare_if_due(device);
+                self.remove_short(device);
             }
             Err(errno) => {
                 self.prepare_failures += 1;
                 self.preparing = Preparing::Failed { errno, again: None };
+                self.prepare_out_of_released(device);
             }
         }
     }
@@ -294,7 +337,7 @@ impl RegionLog {
         match self.preparing {
             Preparing::Failed { again: None, .. } => Some(retry),
             Preparing::Failed { again: Some(due), .. } => Some(due.saturating_sub(now)),
-            Preparing::Nothing | Preparing::Asked(_) => None,
+            Preparing::Nothing | Preparing::Asked { .. } => None,
         }
     }
 
@@ -319,30 +362,39 @@ impl RegionLog {
             if self.closed.len() <= keep {
                 break;
             }
-            let generation = closed.generation;
             self.csn_oldest = closed.csn_last.next();
+            self.released.push_back(closed.file);
             self.closed.pop_front();
-            if self.is_short(generation) {
-                self.remove(generation, device); // and not used again
-            } else {
-                self.released.push_back(generation);
-            }
         }
-        if matches!(self.preparing, Preparing::Failed { .. }) && !self.released.is_empty() {
-            self.preparing = Preparing::Nothing; // a released file needs no space
-        }
-        self.prepare_if_due(device);
+        self.prepare_out_of_released(device);
+        self.remove_short(device);
         // One more is kept for the spare that a busier log will ask for; on a full disk none is given away.
-        let keep = if self.spares.len() > SPARES_LEAST { 0 } else { 1 };
+        let keep = if self.spares.len() > SPARES_LEAST && self.has_reserve() { 0 } else { 1 };
         while self.released.len() > keep {
-            let generation = self.released.pop_front().expect("counted");
-            self.remove(generation, device);
+            let released = self.released.pop_front().expect("counted");
+            self.remove(released, device);
         }
     }
 
-    fn remove(&mut self, generation: u32, device: &mut dyn LogDevice) {
+    /// Unlinks released files that are too short for the next segment, unless they may be all that there is
+    /// for a reserve.
+    fn remove_short(&mut self, device: &mut dyn LogDevice) {
+        if self.was_short || !self.has_reserve() {
+            return;
+        }
+        let bytes = self.bytes_next();
+        for released in std::mem::take(&mut self.released) {
+            if released.bytes < bytes {
+                self.remove(released, device);
+            } else {
+                self.released.push_back(released);
+            }
+        }
+    }
+
+    fn remove(&mut self, file: SegmentFile, device: &mut dyn LogDevice) {
         self.removed += 1;
-        device.remove(self.name().segment(generation));
+        device.remove(self.name().segment(file.generation));
     }
 
     /// Bytes of frames that a recovery would read.
@@ -353,17 +405,17 @@ impl RegionLog {
 
     /// Bytes of files.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let current = self.current.map(|current| current.generation);
-        let closed = self.closed.iter().map(|closed| closed.generation);
+        let current = self.current.map(|current| current.file);
+        let closed = self.closed.iter().map(|closed| closed.file);
         let files = self.asked().into_iter().chain(current).chain(closed);
         let files = files.chain(self.spares.iter().copied()).chain(self.released.iter().copied());
-        files.map(|generation| self.bytes_of(generation)).sum()
+        files.map(|file| file.bytes).sum()
     }
 
     /// The segment that is being prepared.
-    const fn asked(&self) -> Option<u32> {
+    const fn asked(&self) -> Option<SegmentFile> {
         match self.preparing {
-            Preparing::Asked(generation) => Some(generation),
+            Preparing::Asked { file, .. } => Some(file),
             Preparing::Nothing | Preparing::Failed { .. } => None,
         }
     }
@@ -375,44 +427,96 @@ impl RegionLog {
             spare: self.spares.len() as u64 + u64::from(self.asked().is_some()),
             released: self.released.len() as u64,
             bytes: self.held_bytes(),
-            current: self.current.map_or(0, |current| current.generation),
+            current: self.current.map_or(0, |current| current.file.generation),
             current_bytes: self.current.map_or(0, |current| current.position),
-            current_bytes_all: self.current.map_or(0, |current| self.bytes_of(current.generation)),
+            current_bytes_all: self.current.map_or(0, |current| current.file.bytes),
             csn_oldest: self.csn_oldest,
         }
     }
 
-    fn prepare_if_due(&mut self, device: &mut dyn LogDevice) {
-        let used = self.current.map_or(0, |current| current.position);
-        let wanted = match self.current {
-            None => 1,
-            Some(_) if !self.keeps_spares => 0,
-            // What does not fit a short first segment at all must not wait for it to fill.
-            Some(current) if self.is_short(current.generation) => SPARES_LEAST + 1,
-            Some(_) if used >= self.segment_bytes / 4 => SPARES_LEAST + 1,
-            Some(_) => SPARES_LEAST,
+    /// Whether the log has a spare that counts.
+    fn has_reserve(&self) -> bool {
+        let least = match self.current {
+            Some(current) if !self.wants_whole => current.file.bytes / 2,
+            _ => self.segment_bytes,
         };
-        if !matches!(self.preparing, Preparing::Nothing) || self.spares.len() >= wanted {
+        self.spares.iter().any(|spare| spare.bytes >= least)
+    }
+
+    fn is_segment_due(&self) -> bool {
+        let Some(current) = self.current else { return true };
+        let is_used = current.position >= current.file.bytes / 4;
+        // A long frame does not wait for a short segment to fill.
+        let is_outgrown = self.wants_whole && current.file.bytes < self.segment_bytes;
+        let lacks_second = self.spares.len() <= SPARES_LEAST && (is_used || is_outgrown);
+        self.keeps_spares && (!self.has_reserve() || lacks_second)
+    }
+
+    /// How long the next segment is to be.
+    fn bytes_next(&self) -> u64 {
+        match self.current {
+            None => self.first_bytes,
+            Some(_) if self.wants_whole => self.segment_bytes,
+            Some(current) if !self.has_reserve() => current.file.bytes,
+            Some(current) => (2 * current.file.bytes).min(self.segment_bytes),
+        }
+    }
+
+    /// The released file that is to be used again: one that is long enough; if the disk has no room for
+    /// another, the longest.
+    fn take_released(&mut self, bytes: u64) -> Option<SegmentFile> {
+        let mut at = self.released.iter().position(|released| released.bytes >= bytes);
+        if at.is_none() && self.was_short {
+            let released = self.released.iter().enumerate();
+            at = released.min_by_key(|(_, released)| Reverse(released.bytes)).map(|(at, _)| at);
+        }
+        self.released.remove(at?)
+    }
+
+    /// As [`RegionLog::prepare_if_due`], also after a shortage if there is a released file: that needs no
+    /// room.
+    fn prepare_out_of_released(&mut self, device: &mut dyn LogDevice) {
+        if matches!(self.preparing, Preparing::Failed { .. }) && !self.released.is_empty() {
+            self.preparing = Preparing::Nothing;
+        }
+        self.prepare_if_due(device);
+    }
+
+    /// Asks for the next segment if there is to be one, and none is being prepared.
+    pub(crate) fn prepare_if_due(&mut self, device: &mut dyn LogDevice) {
+        if !matches!(self.preparing, Preparing::Nothing) || !self.is_segment_due() {
             return;
         }
         let name = self.name();
         let generation = self.generation_next;
         self.generation_next += 1;
-        let recycle = self.released.pop_front();
+        let bytes = self.bytes_next();
+        let recycle = self.take_released(bytes);
+        let is_lengthened = crate::mutant::planted(crate::mutant::Mutant::ReleasedLengthened);
+        let bytes = recycle.filter(|_| !is_lengthened).map_or(bytes, |released| released.bytes);
         self.recycled += u64::from(recycle.is_some());
-        self.preparing = Preparing::Asked(generation);
+        let file = SegmentFile { generation, bytes };
+        self.preparing = Preparing::Asked { file, is_new: recycle.is_none() };
         device.prepare(PrepareSegment {
             log: self.id,
             kind: self.kind,
             segment: name.segment(generation),
-            bytes: self.bytes_of(generation),
-            recycle: recycle.map(|released| name.segment(released)),
+            bytes,
+            recycle: recycle.map(|released| name.segment(released.generation)),
         });
     }
 }
 
+impl SegmentFile {
+    /// Whether a frame of so many bytes goes into it as the first one, leaving room for the rotate frame.
+    fn holds(self, frame_bytes: usize) -> bool {
+        let is_unasked = crate::mutant::planted(crate::mutant::Mutant::ShortSpareCounted);
+        is_unasked || (frame_bytes + EMPTY_FRAME_BYTES) as u64 <= self.bytes
+    }
+}
+
 impl Current {
-    const fn new(generation: u32, csn_durable: Csn) -> Current {
-        Current { generation, position: 0, sequence: 0, csn_last: csn_durable, settled: false }
+    const fn new(file: SegmentFile, csn_durable: Csn) -> Current {
+        Current { file, position: 0, sequence: 0, csn_last: csn_durable, settled: false }
     }
 }

@@ -378,7 +378,11 @@ impl LogDevice for Ring {
 
     fn prepare(&mut self, request: PrepareSegment) {
         if let Some(released) = request.recycle {
-            self.files.remove(&released);
+            let file = self.files.remove(&released);
+            assert!(
+                file.is_none_or(|file| file.bytes == request.bytes),
+                "a recycled segment is of the same length"
+            );
         }
         self.preparer.send(Job::Prepare(request));
     }

@@ -11,12 +11,14 @@ use crate::frame::{EMPTY_FRAME_BYTES, FRAME_HEADER_BYTES};
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "log_segment_bytes",
-        meaning: "Length of one log segment. Each region's log keeps two or three of them; half of one \
-                  bounds the largest value. Larger ones rotate less often and take longer to prepare.",
+        meaning: "Length of a log's segments once much was written. The first ones have 4 MiB at most, and \
+                  later ones are twice as long, by and by up to this. Each region's log keeps two or three; \
+                  half of this length bounds the largest value. Longer ones rotate less often and take \
+                  longer to prepare.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
         applies: Applies::Restart(
-            "Segments are prepared ahead in this size, and the longest value that is accepted follows \
+            "Segments are prepared ahead up to this length, and the longest value that is accepted follows \
              from it.",
         ),
     },
@@ -64,7 +66,8 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Of a log's first segment: some milliseconds of zeroes, and many batches until the second is needed.
+/// Of a log's first segment, and of its first spare: some milliseconds of zeroes, and many batches until the
+/// next one is needed.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// How logs are written.
@@ -73,7 +76,7 @@ pub struct LogOptions {
     /// `log_segment_bytes`.
     pub segment_bytes: u64,
     /// Bytes of a log's first segment, for which a takeover waits; no more than [`LogOptions::segment_bytes`]
-    /// are taken.
+    /// are taken. Later segments are longer by and by, up to that.
     pub first_segment_bytes: u64,
     /// `log_batch_bytes`.
     pub batch_bytes: usize,

@@ -25,7 +25,7 @@ use crate::batch::{Appended, Batch, BatchSide};
 use crate::buffer::LogBuffer;
 use crate::counter::LogCounts;
 use crate::device::{LogDevice, LogEvent, LogWrite};
-use crate::error::{Errno, WalError};
+use crate::error::WalError;
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor};
 use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
@@ -60,6 +60,8 @@ pub struct PairLog {
     /// A submission waits for a rotation to end.
     submit_wanted: bool,
     open: bool,
+    /// A log refused an operation for want of a segment.
+    room_refused: bool,
     csn_durable: Csn,
     sealing: Sealing,
     poison: Option<WalError>,
@@ -105,6 +107,7 @@ impl PairLog {
             in_flight: None,
             submit_wanted: false,
             open: false,
+            room_refused: false,
             csn_durable: start.predecessor.cut,
             sealing: Sealing::new(start.predecessor.cut),
             poison: None,
@@ -171,35 +174,10 @@ impl PairLog {
         self.poison.as_ref()
     }
 
-    /// Why a log could not get its next segment, while that is so: the pair is, or will soon be, read-only.
-    #[must_use]
-    pub fn shortage(&self) -> Option<Errno> {
-        self.logs.iter().find_map(RegionLog::shortage)
-    }
-
-    /// Bytes of filled segments that wait for a checkpoint which covers them.
-    #[must_use]
-    pub fn closed_bytes(&self) -> u64 {
-        self.logs.iter().map(RegionLog::closed_bytes).sum()
-    }
-
-    /// Whether a checkpoint that covers all that is in the logs makes room for ordinary operations, where
-    /// there is none.
-    #[must_use]
-    pub fn can_be_reclaimed(&self) -> bool {
-        self.logs.iter().all(RegionLog::can_be_reclaimed)
-    }
-
     /// Other times from the next [`PairLog::tick`] on, also for a wait that has started.
     pub fn set_times(&mut self, times: LogTimes) {
         let LogTimes { seal_idle, prepare_retry } = times;
         (self.options.seal_idle, self.options.prepare_retry) = (seal_idle, prepare_retry);
-    }
-
-    /// Bytes of a segment.
-    #[must_use]
-    pub const fn segment_bytes(&self) -> u64 {
-        self.options.segment_bytes
     }
 
     /// Bytes of frames that a recovery would have to read: the trigger of a checkpoint.
@@ -274,6 +252,7 @@ impl PairLog {
     /// The log is poisoned.
     pub fn submit(&mut self, device: &mut dyn LogDevice) -> Result<bool, WalError> {
         self.check()?;
+        self.prepare_for_refused(device);
         if self.sealing.is_wanted() {
             self.seal(device)?;
         }
@@ -326,6 +305,7 @@ impl PairLog {
     /// The log is poisoned.
     pub fn tick(&mut self, now: Duration, device: &mut dyn LogDevice) -> Result<(), WalError> {
         self.check()?;
+        self.prepare_for_refused(device);
         for log in &mut self.logs {
             log.tick(now, self.options.prepare_retry, device);
         }
@@ -341,7 +321,8 @@ impl PairLog {
         let retry = self.logs.iter().filter_map(|log| log.due(now, self.options.prepare_retry));
         let seals = self.is_unsealed() && self.seal_place().is_some();
         let seal = seals.then(|| self.sealing.due(now, self.options.seal_idle));
-        retry.chain(seal).min()
+        let refused = self.room_refused.then_some(Duration::ZERO);
+        retry.chain(seal).chain(refused).min()
     }
 
     /// Has the batch with this record sealed by the next [`PairLog::submit`] or [`PairLog::tick`] that finds
@@ -437,10 +418,13 @@ impl PairLog {
 
     /// Writes the rotate frames of these logs, whose next segments are ready.
     fn write_rotates(&mut self, rotating: [bool; 2], device: &mut dyn LogDevice) {
-        let successors = KINDS.map(|kind| self.logs[side(kind)].successor());
+        let successors = KINDS.map(|kind| {
+            let frame_bytes = self.batch.side(kind).frame_bytes();
+            rotating[side(kind)].then(|| self.logs[side(kind)].choose_successor(frame_bytes))
+        });
         let what = What::Rotate { node: rotating[0], extent: rotating[1] };
         let rotate = |kind| {
-            let successor = successors[side(kind)].expect("space was checked before");
+            let successor = successors[side(kind)].expect("it was chosen for each log that rotates");
             FrameKind::Rotate { successor }
         };
         self.write_empty(what, rotating, rotate, device);
@@ -557,7 +541,7 @@ impl PairLog {
         let place = log.place(length, csn_last, device);
         header.region = log.name().region;
         header.generation = place.segment.generation;
-        header.segment_bytes = log.bytes_of(place.segment.generation);
+        header.segment_bytes = place.segment_bytes;
         header.sequence = place.sequence;
         frame::finish(&mut buffer.bytes_mut()[..length], &mut header);
         device.write(LogWrite {

@@ -124,7 +124,7 @@ impl CommitLog {
 
     /// Whether the log surely takes what an operation appends. Only then may it begin.
     pub(crate) fn room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
-        let Some(log) = &self.log else { return Ok(()) };
+        let Some(log) = &mut self.log else { return Ok(()) };
         match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
             Ok(()) => Ok(()),
             Err(LogRefusal::NoSpace { .. }) => {
@@ -164,7 +164,7 @@ impl CommitLog {
         self.reclaim.wanted && self.is_short() && self.can_be_reclaimed()
     }
 
-    /// Bytes of log that a checkpoint gives back, and of one segment.
+    /// Bytes of log that a checkpoint gives back, and of the longest segments.
     pub(crate) fn closed_bytes(&self) -> (u64, u64) {
         self.log.as_ref().map_or((0, 0), |log| (log.closed_bytes(), log.segment_bytes()))
     }

@@ -317,7 +317,7 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.needs_reclaim()
     }
 
-    /// Bytes of log that a checkpoint gives back, and of one segment.
+    /// Bytes of log that a checkpoint gives back, and of the longest segments.
     #[must_use]
     pub fn log_bytes_closed(&self) -> (u64, u64) {
         self.log.closed_bytes()

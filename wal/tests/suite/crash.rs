@@ -5,9 +5,9 @@
 
 use crate::harness;
 use crate::harness::{Pair, WAYS, Written, assert_holds, disk, random_kind, read, request, small};
-use cell_terms::Csn;
+use cell_terms::{Csn, RegionKind};
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
-use cell_wal::{LogDevice, ReadRequest, Space, WalError};
+use cell_wal::{LogDevice, LogOptions, ReadRequest, Space, WalError};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -130,6 +130,61 @@ fn power_cut_inside_any_disk_operation_keeps_every_acknowledged_batch() {
         assert!(disk.is_off(), "the cut came");
         disk.power_cut(PowerCut::random(operations));
         assert_recovers(&disk, &pair, &format!("after {operations} operations, {log_flush:?}"));
+    }
+}
+
+/// Writes as much as it takes until segments have the configured length, and one record that only such a
+/// segment holds, while checkpoints release what is filled.
+fn grow(pair: &mut Pair, options: &LogOptions, long: u64) {
+    for round in 0..40 {
+        let length = if round == long { options.operation_bytes_max() - 8 } else { 12_000 };
+        if pair.room(RegionKind::Extent, length, Space::Ordinary).is_err() {
+            let _ = pair.settle();
+        }
+        for (kind, length) in [(RegionKind::Extent, length), (RegionKind::Node, 100)] {
+            if pair.room(kind, length, Space::Ordinary).is_ok() {
+                pair.put(kind, length);
+            }
+        }
+        let _ = pair.settle();
+        if round % 12 == 11 {
+            pair.base = pair.acked;
+            pair.log.release_below(pair.base, &mut pair.device);
+            let _ = pair.settle();
+        }
+    }
+}
+
+#[test]
+fn power_cut_at_each_operation_of_a_log_that_grows_keeps_every_acknowledged_batch() {
+    let options = LogOptions {
+        segment_bytes: 256 << 10,
+        first_segment_bytes: 64 << 10,
+        batch_bytes: 16 << 10,
+        ..small()
+    };
+    // When the long record comes, if it does, and what the disk has room for besides the first segments.
+    let cases = [(2, None), (9, None), (u64::MAX, None), (u64::MAX, Some(160 << 10))];
+    for ((long, room), log_flush) in cases.into_iter().flat_map(|case| WAYS.map(|way| (case, way))) {
+        for operations in 0.. {
+            let disk = disk(operations, log_flush);
+            let mut pair = Pair::open(&disk, options);
+            disk.set_capacity(room.map(|room: u64| disk.used() + room));
+            disk.arm_power_cut(operations);
+            grow(&mut pair, &options, long);
+            if !disk.is_off() {
+                let (counts, [_, extent]) = (pair.log.counts(), pair.log.segments());
+                let has_grown = extent.current_bytes_all == options.segment_bytes && counts.removed >= 2;
+                let is_done = if room.is_none() { has_grown } else { counts.recycled > 0 };
+                assert!(is_done && operations > 40, "{operations}, {long}: {counts:?}, {extent:?}");
+                break;
+            }
+            for way in 0..2 {
+                let fork = disk.fork(operations * 7 + way);
+                fork.power_cut(PowerCut::random(operations * 31 + way));
+                assert_recovers(&fork, &pair, &format!("{operations}, {long}, {log_flush:?}, way {way}"));
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod faults;
 mod flush_rounds;
 mod follow;
 mod golden;
+mod growth;
 mod harness;
 mod hostile;
 mod images;

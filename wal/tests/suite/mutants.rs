@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::flush_rounds::late_completion;
+use crate::growth::{long_frame_finds_a_place, short_segments_serve_by_turns_on_a_full_disk};
 use crate::harness::{PAIR, Pair, fill_segments, log_id, random_kind, read, request, small};
 use crate::root::{folders_and_images_ask, segments_ask, work_stays_in_the_opened_folder};
 use cell_terms::{Csn, Epoch, RegionKind};
@@ -131,11 +132,13 @@ fn clean(run: Run) -> bool {
 fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     cell_terms::mutant::in_own_process(|| {
         // What takes longest is the last: the first that catches a mutant is enough.
-        let runs: [(&str, Run); 10] = [
+        let runs: [(&str, Run); 12] = [
             ("late completion", late_completion),
             ("write errors", write_errors),
             ("flipped payloads", flipped_payloads),
             ("sealed full segments", sealed_full_segments),
+            ("a long frame", long_frame_finds_a_place),
+            ("short segments on a full disk", short_segments_serve_by_turns_on_a_full_disk),
             ("late writes", late_writes),
             ("images", images),
             ("another folder in the log root's place", work_stays_in_the_opened_folder),

@@ -205,10 +205,10 @@ fn error_of_a_log_root_that_is_away_says_what_why_and_what_next() {
 #[test]
 fn log_whose_root_is_unmounted_ends_with_its_next_segment_and_keeps_what_was_acknowledged() {
     const SMALL: usize = 100;
-    /// Of which the first segment takes five at most.
+    /// Of which the first segment takes four.
     const LENGTH: usize = 50_000;
-    /// Does not fit the first segment.
-    const LARGE: usize = 300_000;
+    /// Fits a spare, and not the rest of the first segment.
+    const LARGE: usize = 200_000;
     let mount = Mount::new();
     let mut ring = Ring::open(&mount.storage, FEW).unwrap();
     let start = LogStart { log: log_id(1), predecessor: Predecessor::default(), salt: 99 };
@@ -221,8 +221,14 @@ fn log_whose_root_is_unmounted_ends_with_its_next_segment_and_keeps_what_was_ack
     append(&mut log, &mut written, RegionKind::Node, SMALL / 2);
     append(&mut log, &mut written, RegionKind::Extent, SMALL / 2);
     log.submit(&mut ring).unwrap();
-    // Until they have them, and nothing is asked for.
-    while log.is_busy() || log.room_for(LARGE, LARGE, Space::Ordinary).is_err() {
+    // More than a quarter of the first segment: the second spare is asked for.
+    for _ in 0..2 {
+        turns(&mut log, &mut ring).unwrap();
+        append(&mut log, &mut written, RegionKind::Extent, LENGTH);
+        log.submit(&mut ring).unwrap();
+    }
+    // Until it is there, and nothing is asked for.
+    while log.is_busy() || !log.has_space_for(0, record_space(LARGE), Space::Ordinary) {
         turn(&mut log, &mut ring).unwrap();
     }
     mount.unmount();
@@ -241,7 +247,7 @@ fn log_whose_root_is_unmounted_ends_with_its_next_segment_and_keeps_what_was_ack
     assert!(matches!(error, WalError::Poisoned { errno: Errno::ESTALE, .. }), "{error}");
     assert_eq!(log.room_for(0, 1, Space::Reserve), Err(LogRefusal::Poisoned));
     // The small ones, those that the first segment takes, and one in a spare.
-    assert!(log.csn_durable() > Csn(2 + 5), "what is open is on the log root, unmounted or not");
+    assert!(log.csn_durable() > Csn(2 + 4), "what is open is on the log root, unmounted or not");
     assert!(mount.names().is_empty(), "{:?}", mount.names());
     mount.mount();
     let storage: Arc<dyn Storage> = Arc::new(mount.storage.clone());

@@ -30,7 +30,7 @@ pub fn disk(seed: u64, way: FlushWay) -> SimDisk {
 
 pub type Written = BTreeMap<u64, (RegionKind, Vec<u8>)>;
 
-/// The least segments that settings allow, so that they fill up.
+/// The least segments that settings allow, and shorter ones before them, so that they fill up.
 pub fn small() -> LogOptions {
     LogOptions {
         segment_bytes: 1 << 20,
@@ -95,7 +95,7 @@ impl Pair {
         pair
     }
 
-    pub fn room(&self, kind: RegionKind, length: usize, space: Space) -> Result<(), LogRefusal> {
+    pub fn room(&mut self, kind: RegionKind, length: usize, space: Space) -> Result<(), LogRefusal> {
         let bytes = record_space(length);
         match kind {
             RegionKind::Node => self.log.room_for(bytes, 0, space),
