@@ -402,7 +402,7 @@ fn log_options(random: &mut Random) -> LogOptions {
     let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
     LogOptions {
         segment_bytes,
-        first_segment_bytes: segment_bytes / 2,
+        first_segment_bytes: (segment_bytes / 4).max(64 << 10),
         batch_bytes: random.pick(&[16 << 10, 32 << 10, 64 << 10]),
         seal_idle: Duration::from_millis(random.pick(&[1, 5, 20])),
         prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
