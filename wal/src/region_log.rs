@@ -221,7 +221,16 @@ impl RegionLog {
 
     /// Whether the log is not short of room, or will have room when a checkpoint covers what it holds now.
     pub(crate) fn can_be_reclaimed(&self) -> bool {
-        self.shortage().is_none() || !self.closed.is_empty() || self.current.is_some() && self.has_reserve()
+        let can_move = self.current.is_some() && !self.spares.is_empty();
+        self.shortage().is_none() || !self.closed.is_empty() || can_move
+    }
+
+    /// Whether a frame of so many bytes finds room in what such a checkpoint gives back, or lets the log move
+    /// into.
+    pub(crate) fn can_be_reclaimed_for(&self, frame_bytes: usize) -> bool {
+        let closed = self.closed.iter().map(|closed| closed.file);
+        let mut files = closed.chain(self.spares.iter().copied());
+        self.shortage().is_none() || files.any(|file| file.holds(frame_bytes))
     }
 
     /// Why the next segment could not be prepared, while that is so.

@@ -128,8 +128,10 @@ impl CommitLog {
         match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
             Ok(()) => Ok(()),
             Err(LogRefusal::NoSpace { .. }) => {
-                self.reclaim.wanted = true;
-                Err(if self.reclaim.expected { NoRoom::LogBusy } else { NoRoom::DiskFull })
+                // No checkpoint makes room for a record that is longer than the segments that there are.
+                let helps = log.can_be_reclaimed_for(need.node_bytes, need.extent_bytes);
+                self.reclaim.wanted |= helps;
+                Err(if self.reclaim.expected && helps { NoRoom::LogBusy } else { NoRoom::DiskFull })
             }
             Err(LogRefusal::TooLarge { .. }) => Err(NoRoom::Region),
             Err(_) => Err(NoRoom::LogBusy),

@@ -36,18 +36,21 @@ impl PairLog {
         if !self.open {
             return Err(self.shortage().map_or(LogRefusal::Opening, |errno| LogRefusal::NoSpace { errno }));
         }
+        // Each log is asked, also after one that refuses: what either lacks is prepared meanwhile.
+        let mut room = Ok(());
         for (log, added) in self.logs.iter_mut().zip(added).filter(|(_, added)| *added > 0) {
             let frame = frame_bytes(self.batch.side(log.kind).payload_bytes + added);
             if !self.batch.is_empty() && frame > self.options.batch_bytes {
-                return Err(LogRefusal::BatchFull);
+                return room.and(Err(LogRefusal::BatchFull));
             }
-            if let Err(refusal) = log.has_space(frame, space) {
+            let has_space = log.has_space(frame, space);
+            if has_space.is_err() {
                 log.note_refused(frame);
                 self.room_refused = true;
-                return Err(refusal);
             }
+            room = room.and(has_space);
         }
-        Ok(())
+        room
     }
 
     /// Asks for what operations were refused for, unless it is being prepared.
@@ -84,6 +87,15 @@ impl PairLog {
     #[must_use]
     pub fn can_be_reclaimed(&self) -> bool {
         self.logs.iter().all(RegionLog::can_be_reclaimed)
+    }
+
+    /// Whether that room is also for records of so many bytes: none of them may be longer than the segments
+    /// that the checkpoint gives back.
+    #[must_use]
+    pub fn can_be_reclaimed_for(&self, node_bytes: usize, extent_bytes: usize) -> bool {
+        let finds_room =
+            |(log, added): (&RegionLog, usize)| added == 0 || log.can_be_reclaimed_for(frame_bytes(added));
+        self.logs.iter().zip([node_bytes, extent_bytes]).all(finds_room)
     }
 
     /// Bytes of the longest segments.

@@ -180,7 +180,8 @@ fn long_frame_of_who_may_use_the_reserve_waits_for_a_segment_that_holds_it() {
     disk.set_capacity(Some(disk.used()));
     pair.settle().unwrap();
     assert_eq!(room(&mut pair), Err(LogRefusal::NoSpace { errno: Errno::ENOSPC }));
-    assert!(!pair.log.can_be_reclaimed(), "no checkpoint makes room for it");
+    assert!(!pair.log.can_be_reclaimed_for(0, longest()), "no checkpoint makes room for it");
+    assert!(pair.log.can_be_reclaimed() && pair.log.can_be_reclaimed_for(0, 4_000));
     assert_eq!(pair.room(RegionKind::Extent, 4_000, Space::Reserve), Ok(()));
     disk.set_capacity(None);
     pair.tick(Duration::ZERO).unwrap();
@@ -277,4 +278,46 @@ pub(crate) fn long_frame_finds_a_place() -> bool {
 #[test]
 fn frame_longer_than_both_spares_finds_a_place() {
     assert!(long_frame_finds_a_place());
+}
+
+/// A long frame for which the disk has no room took the room from short ones that a checkpoint makes for them:
+/// the pair was read-only until there was room for a whole segment.
+#[test]
+fn short_frames_go_on_by_turns_on_a_disk_that_has_no_room_for_a_long_one() {
+    let disk = SimDisk::new(9);
+    let mut pair = Pair::open(&disk, small());
+    disk.set_capacity(Some(disk.used()));
+    assert_eq!(pair.room(RegionKind::Extent, longest(), Space::Ordinary), Err(LogRefusal::Preparing));
+    pair.settle().unwrap();
+    let no_space = Err(LogRefusal::NoSpace { errno: Errno::ENOSPC });
+    for round in 0..4 {
+        let refused = loop {
+            match pair.room(RegionKind::Extent, 50_000, Space::Ordinary) {
+                Ok(()) => put(&mut pair),
+                refused => break refused,
+            }
+        };
+        assert_eq!(refused, no_space, "{round}");
+        assert!(pair.log.can_be_reclaimed() && pair.log.can_be_reclaimed_for(0, 50_000), "{round}");
+        assert!(!pair.log.can_be_reclaimed_for(0, longest()), "{round}");
+        pair.base = pair.acked;
+        pair.log.release_below(pair.base, &mut pair.device);
+        pair.settle().unwrap();
+        assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Ordinary), Ok(()), "{round}");
+    }
+    assert_eq!(current_bytes(&pair), small().first_segment_bytes);
+}
+
+/// The second log asked only once the first one had its segment; where it was short, never.
+#[test]
+fn operation_that_neither_log_has_room_for_has_both_ask_at_once() {
+    let disk = SimDisk::new(10);
+    let mut pair = Pair::open(&disk, small());
+    let most = small().operation_bytes_max();
+    assert_eq!(pair.log.room_for(most, most, Space::Ordinary), Err(LogRefusal::Preparing));
+    pair.tick(Duration::ZERO).unwrap();
+    let asked: Vec<u64> = disk.pending().iter().map(|pending| pending.bytes).collect();
+    assert_eq!(asked, [small().segment_bytes; 2]);
+    pair.settle().unwrap();
+    assert_eq!(pair.log.room_for(most, most, Space::Ordinary), Ok(()));
 }
