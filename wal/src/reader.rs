@@ -546,7 +546,7 @@ fn is_first_frame_sound(
 }
 
 /// The oldest segment that was written to. A spare that was passed over is older, if a crash kept it from
-/// being unlinked.
+/// being unlinked. A log begins in its first segment: that one was never a spare.
 fn oldest_written(
     storage: &dyn Storage,
     name: LogName,
@@ -555,7 +555,7 @@ fn oldest_written(
     for generation in generations.iter().copied() {
         let is_spare = match decode_first_block(storage, name.segment(generation))? {
             Ok(header) => header.generation < generation,
-            Err(fault) => fault == FrameFault::Zeros,
+            Err(fault) => fault == FrameFault::Zeros && generation > 0,
         };
         if !is_spare {
             return Ok(Some(generation));

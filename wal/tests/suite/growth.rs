@@ -11,7 +11,7 @@ use cell_wal::folder::list_segments;
 use cell_wal::inspect::walk_log;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
-use cell_wal::{Errno, LogOptions, LogRefusal, ReadOptions, ReadRequest, Space, Storage};
+use cell_wal::{Errno, LogOptions, LogPlace, LogRefusal, ReadOptions, ReadRequest, Space, Storage};
 
 /// The longest record that a log takes; twice as long as the first segments.
 fn longest() -> usize {
@@ -167,6 +167,20 @@ fn spare_that_was_passed_over_is_not_taken_for_the_beginning_of_the_log() {
         (ended.cut, ended.tear, found.last_key_value()),
         (pair.acked, None, pair.written.last_key_value())
     );
+}
+
+/// It reads as zeroes, as a spare does.
+#[test]
+fn first_segment_that_has_lost_its_first_block_is_no_spare() {
+    let disk = SimDisk::new(11);
+    let mut pair = Pair::open(&disk, small());
+    (0..10).for_each(|_| put(&mut pair));
+    let first = log_id(1).log(RegionKind::Extent).segment(0);
+    disk.process().open(&first.path(), Access::Write).unwrap().write_at(0, &[0; 4096]).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(disk.process());
+    let walked = walk_log(&storage, log_id(1), RegionKind::Extent, pair.base, |_| {}).unwrap();
+    assert_eq!(walked.end.place, LogPlace { segment: first, offset: 0 });
+    assert_eq!(walked.end.later, Some(LogPlace { segment: first, offset: 4096 }));
 }
 
 /// The reserve may be short, too: it is no place for a long frame.
