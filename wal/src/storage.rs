@@ -156,18 +156,22 @@ pub fn create_folders(storage: &dyn Storage, folder: &str) -> Result<(), Storage
     Ok(())
 }
 
-/// Removes a folder with the files in it; a folder that is not there is fine. Subfolders are an error.
+/// Removes a folder with the files in it; what is not there is fine: an owner's threads may remove the same
+/// ones. Subfolders are an error.
 ///
 /// # Errors
 /// What the disk says.
 pub fn remove_files(storage: &dyn Storage, folder: &str) -> Result<(), StorageError> {
+    let is_gone = |error: &StorageError| error.errno == crate::error::Errno::ENOENT;
     let names = match storage.list(folder) {
-        Err(error) if error.errno == crate::error::Errno::ENOENT => return Ok(()),
+        Err(error) if is_gone(&error) => return Ok(()),
         names => names?,
     };
     for name in names {
-        storage.unlink(&format!("{folder}/{name}"))?;
+        storage
+            .unlink(&format!("{folder}/{name}"))
+            .or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
     }
-    storage.remove_folder(folder)?;
+    storage.remove_folder(folder).or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
     storage.sync_folder(parent(folder))
 }
