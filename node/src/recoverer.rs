@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use cell_recovery::Environment;
+use cell_recovery::{Environment, Leftovers};
 
 use crate::bring_up::{BringUp, step_to_the_end};
 use crate::error::NodeError;
@@ -28,6 +28,12 @@ impl Queue {
     fn push(&self, jobs: Vec<TakeoverJob>) {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(jobs);
         self.arrived.notify_all();
+    }
+
+    /// The smallest job that is there.
+    fn now(&self) -> Option<TakeoverJob> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_stopped() { None } else { jobs.take_smallest() }
     }
 
     /// The smallest job, as soon as there is one; none once it is time to stop.
@@ -106,13 +112,17 @@ struct Runner {
 
 impl Runner {
     fn run(&self) {
-        while let Some(job) = self.queue.next() {
+        let mut leftovers: Vec<Leftovers> = Vec::new();
+        // What is left on the disk is removed once no pair waits.
+        while let Some(job) = self.queue.now().or_else(|| {
+            leftovers.drain(..).for_each(|left| left.remove(&self.environment));
+            self.queue.next()
+        }) {
             let (pair, dead) = (job.claim.pair, job.dead);
             match self.take_over(job) {
                 Ok(mut mine) => {
-                    let leftovers = mine.recovered.leftovers.take();
+                    leftovers.extend(mine.recovered.leftovers.take());
                     self.report(TakeoverReport::Taken { mine: Box::new(mine) });
-                    leftovers.into_iter().for_each(|left| left.remove(&self.environment));
                 }
                 Err(error) => self.report(TakeoverReport::Refused { pair, dead, error }),
             }
