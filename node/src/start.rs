@@ -209,8 +209,7 @@ impl StartingNode {
 
     fn serve(self, coordinator: Arc<dyn Coordinator>, lease: LeaseThread) -> Result<NodeHandle, NodeError> {
         let StartingNode { options, plan, budget, endpoint, address, snapshot, .. } = self;
-        let (to_worker, to_control) = (self.to_worker, self.to_control);
-        let settings = &options.settings;
+        let (to_worker, to_control, settings) = (self.to_worker, self.to_control, &options.settings);
         let taker = endpoint.region_taker();
         let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
         let incarnation = lease.incarnation();

@@ -4,16 +4,9 @@
 //! rows say then. Which revision that is a node tells those that it asks. From anybody else no revision is
 //! heeded, because it could be one that nobody will ever see.
 
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
 use axum::http::header::{self, HeaderMap, HeaderValue};
-use axum::http::request::Parts;
-
-use crate::peer_secret::PeerClaim;
-use crate::shared::Shared;
 
 /// From node to node: the revision of the coordinator that is to have been seen.
 pub(crate) const AS_OF_HEADER: &str = "x-cell-as-of";
@@ -31,17 +24,9 @@ pub(crate) enum AsOf {
     Revision(u64),
 }
 
-impl FromRequestParts<Arc<Shared>> for AsOf {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<AsOf, Infallible> {
-        let headers = &parts.headers;
-        Ok(AsOf::in_headers(headers, || shared.claim_in(headers) == PeerClaim::Peer))
-    }
-}
-
 impl AsOf {
-    fn in_headers(headers: &HeaderMap, is_peer: impl FnOnce() -> bool) -> AsOf {
+    /// As the headers of a request say; whether a peer has sent it is asked if it matters.
+    pub(crate) fn in_headers(headers: &HeaderMap, is_peer: impl FnOnce() -> bool) -> AsOf {
         if let Some(revision) = headers.get(AS_OF_HEADER).and_then(|value| text(value).parse().ok())
             && is_peer()
         {
@@ -59,19 +44,15 @@ fn text(value: &HeaderValue) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
-    use axum::http::Request;
-    use cell_cluster::{Coordinator, DrainAuthor, DrainRow, Drains, Sim, newest_change};
+    use cell_cluster::{Coordinator, DrainAuthor, DrainRow, Drains, newest_change};
     use cell_node::ClusterSnapshot;
     use cell_terms::NodeId;
 
     use super::*;
     use crate::Sources;
-    use crate::coordination::Coordination;
-    use crate::peer_secret::{PEER_HEADER, PeerSecret};
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
-    use crate::test_snapshot::snapshot;
 
     #[test]
     fn as_of_now_is_what_no_cache_means_and_a_revision_comes_first() {
@@ -87,33 +68,6 @@ mod tests {
         let both = [("cache-control", "no-cache"), (AS_OF_HEADER, "7")];
         assert_eq!(of(&both), AsOf::Revision(7));
         assert_eq!(of(&[(AS_OF_HEADER, "x")]), AsOf::Kept);
-    }
-
-    /// As of when a document is for who names a revision and, perhaps, proves to be a peer.
-    async fn of_revision(shared: &Arc<Shared>, proof: Option<&str>) -> AsOf {
-        let mut request = Request::new(());
-        request.headers_mut().insert(AS_OF_HEADER, HeaderValue::from_static("7"));
-        if let Some(proof) = proof {
-            request.headers_mut().insert(PEER_HEADER, HeaderValue::from_str(proof).unwrap());
-        }
-        let (mut parts, ()) = request.into_parts();
-        AsOf::from_request_parts(&mut parts, shared).await.unwrap()
-    }
-
-    /// Whoever named a revision that nobody has seen had each request wait for as long as one waits at most.
-    #[tokio::test]
-    async fn revision_is_heeded_of_a_peer_alone() {
-        let sim = Sim::new(7);
-        let sources = Sources::new(Arc::new(|| Arc::new(snapshot()))).coordinator(Arc::new(sim.link()));
-        let shared = Arc::new(Shared::new(sources));
-        let secret = PeerSecret::default();
-        secret.learn(&Coordination::new(Some(Arc::new(sim.link())))).await;
-        let proof = secret.proof_for(snapshot().incarnation).unwrap();
-        assert_eq!(of_revision(&shared, Some(&proof)).await, AsOf::Kept, "who is one is not known yet");
-        shared.learn().await;
-        assert_eq!(of_revision(&shared, Some(&proof)).await, AsOf::Revision(7));
-        assert_eq!(of_revision(&shared, Some("x")).await, AsOf::Kept);
-        assert_eq!(of_revision(&shared, None).await, AsOf::Kept);
     }
 
     /// What a node shows of the drains.

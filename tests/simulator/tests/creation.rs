@@ -1,5 +1,5 @@
-//! A pair that is made for a split, and whose creation is broken off once its row is there: its owner takes it
-//! up, or the run ends with a pair that nobody serves.
+//! A pair that is made for a split, and whose creation is broken off once its row is there: its owner takes
+//! it up, or the run ends with a pair that nobody serves.
 #![cfg(debug_assertions)]
 
 use cell_simulator::faults::FAULTS;

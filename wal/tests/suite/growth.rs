@@ -294,8 +294,8 @@ fn frame_longer_than_both_spares_finds_a_place() {
     assert!(long_frame_finds_a_place());
 }
 
-/// A long frame for which the disk has no room took the room from short ones that a checkpoint makes for them:
-/// the pair was read-only until there was room for a whole segment.
+/// A long frame for which the disk has no room took the room from short ones that a checkpoint makes for
+/// them: the pair was read-only until there was room for a whole segment.
 #[test]
 fn short_frames_go_on_by_turns_on_a_disk_that_has_no_room_for_a_long_one() {
     let disk = SimDisk::new(9);

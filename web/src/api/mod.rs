@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod answer_bounds;
+mod as_of_asked;
 #[cfg(test)]
 mod authorisation;
 pub(crate) mod balance;
