@@ -181,7 +181,7 @@ impl LogReader {
             base: Csn::ZERO,
             csn_last: self.csn_last.max(Csn(1)),
             skipped: None,
-            source: Box::new(source.from(position)),
+            source: Box::new(source.from(position).of_tail()),
             chunk: None,
             carry: Vec::new(),
             generation,

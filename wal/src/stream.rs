@@ -44,8 +44,13 @@ pub(crate) struct DirectSource {
     offset: u64,
     /// Where the first segment is read from.
     first_offset: u64,
+    /// The next chunk's bytes; each is twice as long as the one before, up to `chunk_bytes`.
+    next_bytes: usize,
     chunk_bytes: usize,
 }
+
+/// The first piece that is read of what may have come to a log.
+const TAIL_BYTES: usize = 64 << 10;
 
 impl DirectSource {
     pub(crate) fn new(
@@ -61,8 +66,15 @@ impl DirectSource {
             open: None,
             offset: 0,
             first_offset: 0,
+            next_bytes: chunk_bytes,
             chunk_bytes,
         }
+    }
+
+    /// The same for a log that is followed, of which there is mostly little new: behind that is what was
+    /// prepared, which took the disk's time from the log's owner.
+    pub(crate) fn of_tail(self) -> DirectSource {
+        DirectSource { next_bytes: self.chunk_bytes.min(TAIL_BYTES), ..self }
     }
 
     /// The same, from this offset in the first segment on.
@@ -72,13 +84,15 @@ impl DirectSource {
 
     fn read(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError> {
         let Some((generation, file_bytes, file)) = &self.open else { return Ok(None) };
-        let fitting = used.filter(|buffer| buffer.capacity() == self.chunk_bytes);
-        let mut buffer = fitting.unwrap_or_else(|| LogBuffer::heap(self.chunk_bytes));
-        let length = file.read_at(self.offset, &mut buffer.bytes_mut()[..self.chunk_bytes])?;
+        let bytes = self.next_bytes;
+        self.next_bytes = bytes.saturating_mul(2).min(self.chunk_bytes);
+        let fitting = used.filter(|buffer| buffer.capacity() == bytes);
+        let mut buffer = fitting.unwrap_or_else(|| LogBuffer::heap(bytes));
+        let length = file.read_at(self.offset, &mut buffer.bytes_mut()[..bytes])?;
         let (generation, file_bytes) = (*generation, *file_bytes);
         let chunk = Chunk { generation, offset: self.offset, length, file_bytes, buffer };
         self.offset = chunk.end();
-        if length < self.chunk_bytes || self.offset >= file_bytes {
+        if length < bytes || self.offset >= file_bytes {
             self.open = None;
         }
         Ok(Some(chunk))
@@ -140,5 +154,40 @@ impl ChunkSource for ReadAhead {
             let _ = self.used.send(buffer); // the thread may have ended: then nobody needs it
         }
         self.chunks.recv().ok().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{Epoch, RegionId};
+
+    use super::*;
+    use crate::sim::SimDisk;
+    use crate::storage::create_folders;
+
+    /// A round of a copy that had caught up read 4 MiB of each log that nothing was written to yet.
+    #[test]
+    fn tail_of_a_log_is_read_in_pieces_that_double_up_to_a_chunk() {
+        let (disk, log) = (SimDisk::new(1).process(), LogName { region: RegionId(2), epoch: Epoch(1) });
+        create_folders(&disk, &log.folder()).unwrap();
+        let file = disk.open(&log.segment(0).path(), Access::Create).unwrap();
+        file.write_at(0, &vec![7; 1 << 20]).unwrap();
+        let pieces = |chunk_bytes: usize| {
+            let source = DirectSource::new(Arc::new(disk.clone()), log, vec![0], chunk_bytes);
+            let mut source = source.from(4096).of_tail();
+            let (mut pieces, mut used) = (Vec::new(), None);
+            while let Some(chunk) = source.next(used).unwrap() {
+                assert!(chunk.bytes().iter().all(|byte| *byte == 7));
+                pieces.push((chunk.offset, chunk.length));
+                used = Some(chunk.buffer);
+            }
+            pieces
+        };
+        let lengths: Vec<_> = pieces(4 << 20).iter().map(|(_, length)| length >> 10).collect();
+        assert_eq!(lengths, [64, 128, 256, 512, 60]);
+        assert_eq!(pieces(256 << 10).iter().map(|(_, length)| length >> 10).max(), Some(256));
+        assert_eq!(pieces(4096).first(), Some(&(4096, 4096)));
+        let read: usize = pieces(256 << 10).iter().map(|(_, length)| length).sum();
+        assert_eq!(read, (1 << 20) - 4096);
     }
 }
