@@ -105,16 +105,12 @@ impl LogReader {
         let Some(first) = generations.first().copied() else {
             return Err(WalError::SegmentMissing { segment: name.segment(0) });
         };
-        let (start, base) = match at {
-            LogStartAt::Oldest(base) => {
-                let oldest = oldest_written(&*storage, name, &generations)?;
-                (oldest.unwrap_or(first), base)
-            }
-            LogStartAt::After(base) => {
-                let needed = first_needed(&*storage, id, name, &generations, base)?;
-                (needed.unwrap_or(first), base)
-            }
+        let (needed, base) = match at {
+            LogStartAt::Oldest(base) => (None, base),
+            LogStartAt::After(base) => (first_needed(&*storage, id, name, &generations, base)?, base),
         };
+        let oldest = || oldest_written(&*storage, name, &generations);
+        let start = needed.map_or_else(oldest, |needed| Ok(Some(needed)))?.unwrap_or(first);
         generations.retain(|generation| *generation >= start);
         let direct = DirectSource::new(Arc::clone(&storage), name, generations.clone(), options.chunk_bytes);
         let source: Box<dyn ChunkSource> =

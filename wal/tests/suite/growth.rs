@@ -169,6 +169,26 @@ fn spare_that_was_passed_over_is_not_taken_for_the_beginning_of_the_log() {
     );
 }
 
+/// The power fails before it is known that the spare was unlinked; what follows begins above the first number
+/// that is needed, because that one is the other log's.
+#[test]
+fn spare_that_comes_back_is_not_taken_for_what_a_recovery_needs() {
+    let disk = SimDisk::new(4);
+    let mut pair = Pair::open(&disk, small());
+    pair.put(RegionKind::Node, 100);
+    pair.settle().unwrap();
+    assert!(pair.room(RegionKind::Extent, longest(), Space::Ordinary).is_err());
+    pair.settle().unwrap();
+    pair.put(RegionKind::Extent, longest());
+    pair.settle().unwrap();
+    assert!(generations(&pair)[0] > 1, "the spare, and the first segment, which holds nothing, are gone");
+    let spare = log_id(1).log(RegionKind::Extent).segment(1).path();
+    disk.open(&spare, Access::Create).unwrap().write_at(0, &vec![0; 256 << 10]).unwrap();
+    let (ended, found) = read(&disk, request(1)).unwrap();
+    assert_eq!((ended.cut, ended.tear), (pair.acked, None));
+    assert_holds(&found, &pair.written, ended.cut);
+}
+
 /// It reads as zeroes, as a spare does.
 #[test]
 fn first_segment_that_has_lost_its_first_block_is_no_spare() {
