@@ -40,6 +40,8 @@ const START_NS: u64 = 1_000 * MS;
 const TURNS_MAX: u64 = 60_000_000;
 /// After so long the faults end, however little was done: the rest is asked without.
 const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
+/// After so many turns, too, fifty times the usual: 600 operations that wait take 500 in a millisecond.
+const TRAFFIC_TURNS_MAX: u64 = 5_000_000;
 /// Operations between two checks of everything.
 const EVERYTHING_EVERY: u64 = 1_000;
 /// Faults that each run has at least.
@@ -566,7 +568,8 @@ impl World {
 
     /// Whether faults have had their time: what is still to be asked is asked without.
     pub(crate) fn faults_are_over(&self) -> bool {
-        self.now_ns - START_NS > TRAFFIC_NS_MAX
+        let turned = self.turns > TRAFFIC_TURNS_MAX && self.coverage.count(Event::Faults) >= FAULTS_MIN;
+        turned || self.now_ns - START_NS > TRAFFIC_NS_MAX
     }
 
     fn operations_wanted(&self) -> u64 {
