@@ -162,8 +162,9 @@ mod tests {
     use cell_memory::Region;
     use cell_recovery::{ClaimRequest, Progress};
     use cell_terms::setting::{Settings, Source};
-    use cell_terms::{Epoch, Incarnation, NodeId, PairId, RegionId};
-    use cell_wal::{DiskDelay, LogRoot};
+    use cell_terms::{Epoch, Incarnation, NodeId, PairId, RegionId, RegionKind};
+    use cell_wal::folder::list_segments;
+    use cell_wal::{DiskDelay, LogName, LogRoot};
 
     use super::*;
     use crate::bring_up::ServedReads;
@@ -322,6 +323,34 @@ mod tests {
         assert_eq!(device.held(), 2);
         drop(served);
         assert_eq!(device.held(), 0);
+    }
+
+    /// Nobody would give it back before the next owner, or a checkpoint.
+    #[test]
+    fn what_the_last_owner_left_is_removed_once_no_pair_waits() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let bring_up = bring_up(folder.path(), &link, &device);
+        let environment = bring_up.environment();
+        drop(bring_up.grow(&environment).unwrap());
+        let row = only_row(&bring_up);
+        let log = LogName { region: row.pair.region(RegionKind::Node), epoch: row.epoch };
+        let storage = environment.storage.clone();
+        let segments = || list_segments(&*storage, log).unwrap().len();
+        let left = segments();
+        sim.advance(2 * LEASE_MS * 1_000_000);
+        let (reports, work) = channel();
+        let recoverer = Recoverer::start(bring_up.clone(), environment, reports).unwrap();
+        recoverer.push(vec![takeover_of(row.pair, bring_up.incarnation, &link)]);
+        loop {
+            match work.recv_timeout(Duration::from_secs(600)).unwrap() {
+                Work::Takeover(TakeoverReport::Taken { .. }) => break,
+                Work::Takeover(TakeoverReport::Refused { error, .. }) => panic!("{error}"),
+                _ => {}
+            }
+        }
+        drop(recoverer); // its threads have ended
+        assert!(segments() < left, "{} of {left}", segments());
     }
 
     /// Each node that looked found the logs missing, and the second one was believed. Nothing is read either:

@@ -17,6 +17,8 @@ cell_terms::mutants! {
     ShortSpareCounted: "short-spare-counted",
     /// A released file is taken for as long as the segment that it is used for.
     ReleasedLengthened: "released-lengthened",
+    /// A log is read from its oldest file on, whether that was ever written to or not.
+    SpareReadAsFirst: "spare-read-as-first",
     /// A failed write is taken for a completed one.
     IgnoreWriteError: "ignore-write-error",
     /// Readers do not compare payloads with their checks.

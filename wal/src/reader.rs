@@ -553,7 +553,7 @@ fn oldest_written(
             Ok(header) => header.generation < generation,
             Err(fault) => fault == FrameFault::Zeros && generation > 0,
         };
-        if !is_spare {
+        if !is_spare || planted(Mutant::SpareReadAsFirst) {
             return Ok(Some(generation));
         }
     }

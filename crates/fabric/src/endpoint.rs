@@ -165,7 +165,7 @@ pub trait Endpoint {
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
     /// Sets the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
-    /// often enough.
+    /// often enough. After a second without, the first call judges none: what came meanwhile is polled first.
     fn tick(&mut self, now_ns: u64);
 
     /// Other limits from now on, also for the connections that there are; the longest message stays what was

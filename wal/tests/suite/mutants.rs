@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use crate::flush_rounds::late_completion;
-use crate::growth::{long_frame_finds_a_place, short_segments_serve_by_turns_on_a_full_disk};
+use crate::growth::{
+    long_frame_finds_a_place, short_segments_serve_by_turns_on_a_full_disk,
+    spare_that_comes_back_is_passed_over,
+};
 use crate::harness::{PAIR, Pair, fill_segments, log_id, random_kind, read, request, small};
 use crate::root::{folders_and_images_ask, segments_ask, work_stays_in_the_opened_folder};
 use cell_terms::{Csn, Epoch, RegionKind};
@@ -139,6 +142,7 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
             ("sealed full segments", sealed_full_segments),
             ("a long frame", long_frame_finds_a_place),
             ("short segments on a full disk", short_segments_serve_by_turns_on_a_full_disk),
+            ("a spare that comes back", spare_that_comes_back_is_passed_over),
             ("late writes", late_writes),
             ("images", images),
             ("another folder in the log root's place", work_stays_in_the_opened_folder),

@@ -2,12 +2,16 @@
 
 /// How often time-outs are looked for.
 const SWEEP_NS: u64 = 100_000_000;
+/// Who was given no time for so long stood still: what has come meanwhile is read before it is missed.
+const GAP_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     clock_ns: Option<u64>,
     due_ns: u64,
+    /// A look was due, and was left to the next tick.
+    put_off: bool,
 }
 
 /// What the passing of time asks for.
@@ -25,14 +29,20 @@ impl Sweep {
         self.clock_ns.unwrap_or(0)
     }
 
-    /// Takes the time in. Nothing is due while the host is cut off.
+    /// Takes the time in. Nothing is due while the host is cut off, nor at the first tick after a gap: the
+    /// user polls before the next one.
     pub(crate) fn tick(&mut self, now_ns: u64, cut_off: bool) -> Tick {
-        let first = self.clock_ns.replace(now_ns).is_none();
-        let due = now_ns >= self.due_ns && !cut_off;
+        let before_ns = self.clock_ns.replace(now_ns);
+        let stood_still = before_ns.is_some_and(|before_ns| now_ns.saturating_sub(before_ns) >= GAP_NS);
+        let mut due = now_ns >= self.due_ns && !cut_off;
+        if due {
+            self.put_off = stood_still && !self.put_off;
+            due = !self.put_off;
+        }
         if due {
             self.due_ns = now_ns.saturating_add(SWEEP_NS);
         }
-        Tick { first, due }
+        Tick { first: before_ns.is_none(), due }
     }
 }
 
@@ -49,5 +59,19 @@ mod tests {
         assert_eq!(sweep.tick(5 + SWEEP_NS, false), Tick { first: false, due: false });
         assert_eq!(sweep.tick(6 + SWEEP_NS, false), Tick { first: false, due: true });
         assert_eq!(sweep.now_ns(), 6 + SWEEP_NS);
+    }
+
+    /// Whoever ticks seldom is not kept from looking: every second tick is due.
+    #[test]
+    fn tick_after_a_gap_is_not_due_but_the_next_one_is() {
+        let mut sweep = Sweep::default();
+        assert!(sweep.tick(0, false).due);
+        let stood_still_until_ns = 5 * GAP_NS;
+        assert!(!sweep.tick(stood_still_until_ns, false).due);
+        assert!(sweep.tick(stood_still_until_ns + 1, false).due);
+        for (ticks, due) in [false, true, false, true].into_iter().enumerate() {
+            let now_ns = stood_still_until_ns + (ticks as u64 + 1) * 2 * GAP_NS;
+            assert_eq!(sweep.tick(now_ns, false).due, due, "{ticks}");
+        }
     }
 }

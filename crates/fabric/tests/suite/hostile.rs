@@ -164,6 +164,22 @@ fn accept_silence_is_refused_after_the_handshake_timeout() {
     assert_eq!(server.endpoint.counters().timed_out, 1);
 }
 
+/// Who waits is not to blame for it.
+#[test]
+fn accept_hello_that_came_while_the_endpoint_stood_still_is_read() {
+    let (mut server, address) = server(FabricLimits::default());
+    server.endpoint.tick(1_000);
+    let mut peer = TcpStream::connect(address).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].endpoint.connections() == 1);
+    peer.write_all(&hello()).unwrap();
+    server.endpoint.tick(60_000_000_000);
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty() || !peers[0].refused.is_empty());
+    server.endpoint.tick(60_200_000_000);
+    server.turn();
+    assert!(server.refused.is_empty());
+    assert_eq!(server.closed(server.order[0]), None);
+}
+
 #[test]
 fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -171,6 +187,8 @@ fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
     client.endpoint.tick(0);
     let connection = client.endpoint.connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
     client.endpoint.send(connection, b"anyone?").unwrap();
+    client.turn();
+    client.endpoint.tick(5_900_000_000);
     client.turn();
     client.endpoint.tick(6_000_000_000);
     client.turn();
@@ -275,6 +293,8 @@ fn receive_stalled_peer_is_closed_as_stalled() {
         server.turn();
     }
     assert!(server.endpoint.output_pending(there) > 0);
+    server.endpoint.tick(1_900_000_000);
+    server.turn();
     server.endpoint.tick(2_000_000_000);
     server.turn();
     assert_eq!(server.closed(there), Some(CloseReason::Stalled));

@@ -163,6 +163,8 @@ fn accept_silence_is_refused_after_the_handshake_timeout() {
     let _stranger = Hostile::connect(server.endpoint.name().unwrap());
     server.endpoint.tick(1_000);
     until(&mut Shm, &mut [&mut server], |peers| peers[0].endpoint.connections() == 1);
+    server.endpoint.tick(5_100_000_000);
+    server.turn();
     server.endpoint.tick(5_200_000_000);
     server.turn();
     assert_eq!(server.refused, [CloseReason::HandshakeTimeout]);

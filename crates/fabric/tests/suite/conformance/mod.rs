@@ -352,6 +352,8 @@ fn limits_that_change_count_for_the_connections_that_there_are<W: World>() {
     // It was kept for ever.
     limits.idle_timeout_ns = 1_000_000_000;
     server.endpoint.set_limits(limits);
+    server.endpoint.tick(start_ns + 3_599_900_000_000);
+    server.turn();
     server.endpoint.tick(start_ns + 3_600_000_000_000);
     until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(here).is_some());
     assert!(matches!(server.closed(there), Some(CloseReason::Idle | CloseReason::Stalled)));
