@@ -94,6 +94,7 @@ impl<L: Link> ConnectionTable<L> {
         let Some(connection) = self.slots.get_mut(id) else { return };
         self.handshakes -= usize::from(connection.is_hello_awaited());
         connection.phase = ConnectionPhase::Open;
+        connection.received_ns = now_ns;
         if self.awaits_admission && !connection.admitted {
             let slots = &self.slots;
             let waits = |id| slots.get(id).is_some_and(Connection::is_stranger);
