@@ -113,7 +113,8 @@ impl ScanEntry {
 }
 
 /// An entry as a page has it.
-pub(crate) enum PageEntry {
+#[derive(Debug)]
+enum PageEntry {
     /// All that was asked for.
     Whole(ScanEntry),
     /// Its value does not fit the page: a get brings it.
@@ -124,7 +125,7 @@ pub(crate) enum PageEntry {
 }
 
 impl PageEntry {
-    pub(crate) fn of(entry: &Entry<'_>) -> PageEntry {
+    fn of(entry: &Entry<'_>) -> PageEntry {
         let (key, version) = (entry.key.to_vec(), entry.version);
         match entry.value {
             EntryValue::Inline(value) => {
@@ -136,47 +137,85 @@ impl PageEntry {
             EntryValue::Large { .. } => PageEntry::Large { key },
         }
     }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            PageEntry::Whole(entry) => &entry.key,
+            PageEntry::Large { key } => key,
+        }
+    }
+
+    fn is_large(&self) -> bool {
+        matches!(self, PageEntry::Large { .. })
+    }
 }
 
 /// Where a scan is.
 #[derive(Debug)]
 pub(crate) struct ScanPosition {
-    /// What follows the fetched entries.
+    /// What follows the entries of the page.
     range: ScanRange,
     /// Nothing does.
-    finished: bool,
-    /// Fetched and not yielded yet.
-    entries: VecDeque<ScanEntry>,
+    is_through: bool,
+    /// Of the page, and not yielded yet.
+    entries: VecDeque<PageEntry>,
 }
 
 impl ScanPosition {
     pub(crate) fn new(range: ScanRange) -> ScanPosition {
-        ScanPosition { finished: range.limit == 0, range, entries: VecDeque::new() }
+        ScanPosition { range, is_through: false, entries: VecDeque::new() }
     }
 
     /// What is to be asked for next; none when nothing is.
     pub(crate) fn next_range(&self) -> Option<&ScanRange> {
-        (!self.finished).then_some(&self.range)
+        (!self.is_through && self.range.limit > 0).then_some(&self.range)
     }
 
-    /// The next of the fetched entries.
+    /// What is to be asked for while the page is yielded. None also where gets are to bring values of it,
+    /// which may need the room in the client's queue.
+    pub(crate) fn range_ahead(&self) -> Option<&ScanRange> {
+        self.next_range().filter(|_| !self.entries.iter().any(PageEntry::is_large))
+    }
+
+    /// The next entry of the page, if all of it is here.
     pub(crate) fn take(&mut self) -> Option<ScanEntry> {
-        self.entries.pop_front()
+        match self.entries.pop_front_if(|entry| !entry.is_large()) {
+            Some(PageEntry::Whole(entry)) => Some(entry),
+            _ => None,
+        }
     }
 
-    /// The page at the range has come, with these entries.
-    pub(crate) fn on_page(&mut self, page: &ScanPage, entries: VecDeque<ScanEntry>) {
+    /// The key of the next entry of the page, if a get is to bring its value: one at a time, because a page
+    /// may name a thousand, and each may be long.
+    pub(crate) fn large_key(&self) -> Option<&[u8]> {
+        self.entries.front().filter(|entry| entry.is_large()).map(PageEntry::key)
+    }
+
+    /// The get of [`ScanPosition::large_key`] has ended: its entry, if it is not gone since. One that is does
+    /// not count for the limit.
+    pub(crate) fn take_large(&mut self, item: Option<Item>) -> Option<ScanEntry> {
+        let Some(PageEntry::Large { key }) = self.entries.pop_front_if(|entry| entry.is_large()) else {
+            return None;
+        };
+        if item.is_none() {
+            self.range.limit = self.range.limit.saturating_add(1);
+        }
+        item.map(|item| ScanEntry::whole(key, item))
+    }
+
+    /// The page at the range has come.
+    pub(crate) fn on_page(&mut self, page: &ScanPage) {
         self.range.go_to(page.resume());
-        self.range.limit = self.range.limit.saturating_sub(entries.len() as u64);
-        self.finished = page.is_done() || self.range.limit == 0;
-        self.entries = entries;
+        self.range.limit = self.range.limit.saturating_sub(page.len() as u64);
+        self.is_through = page.is_done();
+        self.entries = page.iter().map(|entry| PageEntry::of(&entry)).collect();
     }
 
     /// What was not yielded yet; none when the scan is through.
     pub(crate) fn resume(&self) -> Option<ScanRange> {
         let Some(next) = self.entries.front() else { return self.next_range().cloned() };
         let mut rest = self.range.clone();
-        rest.go_to(cell_protocol::Bound::Included(&next.key));
+        rest.go_to(cell_protocol::Bound::Included(next.key()));
         rest.limit = rest.limit.saturating_add(self.entries.len() as u64);
         Some(rest)
     }
@@ -184,11 +223,11 @@ impl ScanPosition {
 
 /// The entries of a range, in order. Each page is taken from consistent leaves; the scan as a whole is not a
 /// snapshot: what is written behind or ahead of it meanwhile may or may not be in it. A value too large for
-/// its page is fetched by a get of its own, so it may be newer, and an entry that is gone by then is left
-/// out.
+/// its page is fetched by a get of its own when its entry is to be yielded, so it may be newer, and an entry
+/// that is gone by then is left out.
 ///
-/// While the entries of a page are yielded the next page is under way: who wants only a few says so with
-/// [`ScanRange::limit`]. A scanner that is dropped gives it up.
+/// While the entries of a page are yielded the next page is under way, unless the page has such values: who
+/// wants only a few says so with [`ScanRange::limit`]. A scanner that is dropped gives it up.
 #[derive(Debug)]
 pub struct Scanner<'a> {
     client: &'a mut Client,
@@ -216,18 +255,8 @@ impl<'a> Scanner<'a> {
             // What was asked for ahead may have failed while nobody waited for it: it is asked for anew.
             None => self.client.scan_page(range.request())?,
         };
-        let mut entries = VecDeque::with_capacity(page.len());
-        for entry in page.iter() {
-            match PageEntry::of(&entry) {
-                PageEntry::Whole(entry) => entries.push_back(entry),
-                PageEntry::Large { key } => {
-                    let item = self.client.get(&key)?;
-                    entries.extend(item.map(|item| ScanEntry::whole(key, item)));
-                }
-            }
-        }
-        self.position.on_page(&page, entries);
-        if let Some(range) = self.position.next_range() {
+        self.position.on_page(&page);
+        if let Some(range) = self.position.range_ahead() {
             self.ahead = self.client.ask_page_ahead(range.request());
         }
         Ok(())
@@ -251,9 +280,17 @@ impl Iterator for Scanner<'_> {
             if let Some(entry) = self.position.take() {
                 return Some(Ok(entry));
             }
-            let range = self.position.next_range()?.clone();
-            if let Err(error) = self.next_page(&range) {
-                return Some(Err(error));
+            let brought = match self.position.large_key() {
+                Some(key) => self.client.get(key).map(|item| self.position.take_large(item)),
+                None => {
+                    let range = self.position.next_range()?.clone();
+                    self.next_page(&range).map(|()| None)
+                }
+            };
+            match brought {
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Scans as a stream, whose next page is under way while one is yielded.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,20 +7,21 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use super::Client;
-use crate::scanner::{PageEntry, ScanEntry, ScanPosition, ScanRange};
-use crate::{ClientError, Operation, ScanPage};
+use crate::scanner::{ScanEntry, ScanPosition, ScanRange};
+use crate::{ClientError, Item, Operation, ScanPage};
 
-/// A page on its way, with its entries: large values are brought by gets of their own.
-type Fetching = Pin<Box<dyn Future<Output = Fetched> + Send>>;
+/// What is on its way.
+type UnderWay<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 
-type Fetched = Result<(ScanPage, VecDeque<ScanEntry>), ClientError>;
-
-/// The entries of a range, in order. What [`crate::Scanner`] says of consistency holds here too. Nothing is
-/// asked for before the first poll.
+/// The entries of a range, in order. What [`crate::Scanner`] says of consistency and of large values holds
+/// here too. Nothing is asked for before the first poll.
 pub struct ScanStream {
     client: Client,
     position: ScanPosition,
-    fetching: Option<Fetching>,
+    /// The page at the position.
+    fetching: Option<UnderWay<ScanPage>>,
+    /// The entry that is next, where its value did not fit the page.
+    getting: Option<UnderWay<Option<Item>>>,
 }
 
 impl std::fmt::Debug for ScanStream {
@@ -32,7 +32,7 @@ impl std::fmt::Debug for ScanStream {
 
 impl ScanStream {
     pub(super) fn new(client: Client, range: ScanRange) -> ScanStream {
-        ScanStream { client, position: ScanPosition::new(range), fetching: None }
+        ScanStream { client, position: ScanPosition::new(range), fetching: None, getting: None }
     }
 
     /// The next entry; none at the end. After an error the same stream goes on where it was when it is asked
@@ -49,12 +49,55 @@ impl ScanStream {
     }
 
     /// Asks for the page at the position, if none is on its way. None: the scan is through.
-    fn fetch(&mut self) -> Option<&mut Fetching> {
+    fn fetch(&mut self) -> Option<&mut UnderWay<ScanPage>> {
         if self.fetching.is_none() {
             let range = self.position.next_range()?.clone();
             self.fetching = Some(Box::pin(fetch(self.client.clone(), range)));
         }
         self.fetching.as_mut()
+    }
+
+    /// Asks for the value of the next entry, if that is wanted and not on its way.
+    fn get(&mut self) -> Option<&mut UnderWay<Option<Item>>> {
+        if self.getting.is_none() {
+            let (client, key) = (self.client.clone(), self.position.large_key()?.to_vec());
+            self.getting = Some(Box::pin(async move { client.get(&key).await }));
+        }
+        self.getting.as_mut()
+    }
+
+    /// The page behind the one that has come sets out: it is on its way while that one's entries are yielded.
+    fn fetch_ahead(&mut self, context: &mut Context<'_>) {
+        if self.position.range_ahead().is_none() {
+            return;
+        }
+        if let Some(fetching) = self.fetch()
+            && let Poll::Ready(fetched) = fetching.as_mut().poll(context)
+        {
+            self.fetching = Some(Box::pin(std::future::ready(fetched)));
+        }
+    }
+
+    /// Goes one step on where no entry of the page is here: with the entry that was brought, if there is one.
+    /// None: the scan is through.
+    fn poll_step(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Option<ScanEntry>, ClientError>>> {
+        if let Some(getting) = self.get() {
+            let got = std::task::ready!(getting.as_mut().poll(context));
+            self.getting = None;
+            return Poll::Ready(Some(got.map(|item| self.position.take_large(item))));
+        }
+        let Some(fetching) = self.fetch() else { return Poll::Ready(None) };
+        let fetched = std::task::ready!(fetching.as_mut().poll(context));
+        self.fetching = None;
+        let came = fetched.map(|page| {
+            self.position.on_page(&page);
+            self.fetch_ahead(context);
+            None
+        });
+        Poll::Ready(Some(came))
     }
 }
 
@@ -67,34 +110,16 @@ impl Stream for ScanStream {
             if let Some(entry) = stream.position.take() {
                 return Poll::Ready(Some(Ok(entry)));
             }
-            let Some(fetching) = stream.fetch() else { return Poll::Ready(None) };
-            let fetched = std::task::ready!(fetching.as_mut().poll(context));
-            stream.fetching = None;
-            match fetched {
-                Ok((page, entries)) => stream.position.on_page(&page, entries),
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-            // The next one sets out now: it is on its way while these entries are yielded.
-            if let Some(fetching) = stream.fetch()
-                && let Poll::Ready(fetched) = fetching.as_mut().poll(context)
-            {
-                stream.fetching = Some(Box::pin(std::future::ready(fetched)));
+            match std::task::ready!(stream.poll_step(context)) {
+                None => return Poll::Ready(None),
+                Some(Ok(Some(entry))) => return Poll::Ready(Some(Ok(entry))),
+                Some(Ok(None)) => {}
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
             }
         }
     }
 }
 
-async fn fetch(client: Client, range: ScanRange) -> Fetched {
-    let page = client.call(&Operation::Scan(range.request())).await?.into_page();
-    let mut entries = VecDeque::with_capacity(page.len());
-    for entry in page.iter() {
-        match PageEntry::of(&entry) {
-            PageEntry::Whole(entry) => entries.push_back(entry),
-            PageEntry::Large { key } => {
-                let item = client.get(&key).await?;
-                entries.extend(item.map(|item| ScanEntry::whole(key, item)));
-            }
-        }
-    }
-    Ok((page, entries))
+async fn fetch(client: Client, range: ScanRange) -> Result<ScanPage, ClientError> {
+    Ok(client.call(&Operation::Scan(range.request())).await?.into_page())
 }
