@@ -208,6 +208,43 @@ pub(crate) fn waiters_for_room_are_woken(server: &Server, transport: Transport, 
     });
 }
 
+/// A scan's task asks for something else with each entry, while another one takes the room there is. A page
+/// that was asked for ahead, and that nobody polls, must not be the one that is woken for room.
+pub(crate) fn page_ahead_takes_no_turn_of_those_that_wait_for_room(
+    server: &Server,
+    transport: Transport,
+    rounds: u32,
+) {
+    let few = ClientOptions { in_flight_max: 1, queue_max: 0, search: Search::Server, ..over(transport) };
+    on_one_thread(async {
+        let client = connect(server, few).await;
+        for number in 0..12_u32 {
+            client.put(format!("ahead/{number:02}").as_bytes(), b"value").await.unwrap();
+        }
+        for round in 0..rounds {
+            let beside = async {
+                for _ in 0..round % 8 {
+                    assert!(client.get(b"ahead/03").await.unwrap().is_some());
+                }
+            };
+            let scanning = async {
+                let mut scan = client.scan(ScanRange { page_entries: 3, ..ScanRange::prefix(b"ahead/") });
+                let mut count = 0;
+                while let Some(entry) = scan.next().await {
+                    assert!(client.get(&entry.unwrap().key).await.unwrap().is_some());
+                    count += 1;
+                }
+                count
+            };
+            let together = async { tokio::join!(beside, scanning) };
+            let ended = tokio::time::timeout(PATIENCE, together).await;
+            let ((), count) = ended.expect("who waits for room was not woken");
+            assert_eq!(count, 12);
+        }
+        client.close().await;
+    });
+}
+
 /// A client that asks the server, with so long to look for an answer.
 async fn looking(server: &Server, transport: Transport, spin_us: u64) -> Client {
     let client = connect(server, ClientOptions { search: Search::Server, spin_us, ..over(transport) }).await;

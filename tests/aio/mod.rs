@@ -52,6 +52,15 @@ fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
     calls::waiters_for_room_are_woken(&Server::start_steady(&[]), Transport::Shm, 100);
 }
 
+/// The page that was asked for ahead was woken for room, its task did not poll it, and all slept for ever.
+#[test]
+fn page_that_is_asked_for_ahead_takes_no_turn_of_those_that_wait_for_room() {
+    let server = Server::start_steady(&[]);
+    TRANSPORTS.into_iter().for_each(|transport| {
+        calls::page_ahead_takes_no_turn_of_those_that_wait_for_room(&server, transport, 40);
+    });
+}
+
 #[test]
 fn answer_is_taken_by_its_own_task_while_no_other_one_runs() {
     let server = Server::start_steady(&[]);

@@ -11,7 +11,25 @@ use crate::{ClientError, Operation, Output, Ticket};
 /// Submits an operation as soon as the client's queue has room, and waits for its answer, which it looks for
 /// itself first if nothing else is under way.
 pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<Output, ClientError> {
-    match shared.begin(operation).await? {
+    let started = shared.begin(operation).await?;
+    ended(shared, operation, started).await
+}
+
+/// As [`call`], if there is room in the client's queue now: it does not wait for any. None: there is none.
+pub(super) async fn call_if_room(
+    shared: &Shared,
+    operation: &Operation<'_>,
+) -> Result<Option<Output>, ClientError> {
+    match shared.try_begin(operation) {
+        Ok(started) => ended(shared, operation, started).await.map(Some),
+        Err(ClientError::QueueFull { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits for the answer of an operation that was submitted.
+async fn ended(shared: &Shared, operation: &Operation<'_>, started: Started) -> Result<Output, ClientError> {
+    match started {
         Started::Ended(outcome) => outcome,
         Started::Waits { ticket, mut looks } => {
             let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });

@@ -51,7 +51,7 @@ use crate::error::Fate;
 use crate::output::{Item, NodeStatus, Output};
 use crate::scanner::ScanRange;
 use crate::{ClientError, ClientOptions, Condition, OneSidedCounters, Operation, SelectorReport};
-use call::call;
+use call::{call, call_if_room};
 use shared::Shared;
 
 /// A client of a Cell store. Clones are handles to the same connections and the same session; the session
@@ -206,5 +206,10 @@ impl Client {
     /// Waits for room in the client's queue, submits, and waits for the answer.
     pub(crate) async fn call(&self, operation: &Operation<'_>) -> Result<Output, ClientError> {
         call(&self.shared, operation).await
+    }
+
+    /// As [`Client::call`], but none if there is no room now.
+    async fn call_if_room(&self, operation: &Operation<'_>) -> Result<Option<Output>, ClientError> {
+        call_if_room(&self.shared, operation).await
     }
 }

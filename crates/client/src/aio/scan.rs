@@ -8,10 +8,13 @@ use futures_core::Stream;
 
 use super::Client;
 use crate::scanner::{ScanEntry, ScanPosition, ScanRange};
-use crate::{ClientError, Item, Operation, ScanPage};
+use crate::{ClientError, Item, Operation, Output, ScanPage};
 
 /// What is on its way.
 type UnderWay<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
+
+/// A page; none if there was no room to ask for it ahead.
+type Fetched = Option<ScanPage>;
 
 /// The entries of a range, in order. What [`crate::Scanner`] says of consistency and of large values holds
 /// here too. Nothing is asked for before the first poll.
@@ -19,7 +22,7 @@ pub struct ScanStream {
     client: Client,
     position: ScanPosition,
     /// The page at the position.
-    fetching: Option<UnderWay<ScanPage>>,
+    fetching: Option<UnderWay<Fetched>>,
     /// The entry that is next, where its value did not fit the page.
     getting: Option<UnderWay<Option<Item>>>,
 }
@@ -49,10 +52,12 @@ impl ScanStream {
     }
 
     /// Asks for the page at the position, if none is on its way. None: the scan is through.
-    fn fetch(&mut self) -> Option<&mut UnderWay<ScanPage>> {
+    fn fetch(&mut self) -> Option<&mut UnderWay<Fetched>> {
         if self.fetching.is_none() {
-            let range = self.position.next_range()?.clone();
-            self.fetching = Some(Box::pin(fetch(self.client.clone(), range)));
+            let (client, range) = (self.client.clone(), self.position.next_range()?.clone());
+            self.fetching = Some(Box::pin(async move {
+                Ok(Some(client.call(&Operation::Scan(range.request())).await?.into_page()))
+            }));
         }
         self.fetching.as_mut()
     }
@@ -67,15 +72,24 @@ impl ScanStream {
     }
 
     /// The page behind the one that has come sets out: it is on its way while that one's entries are yielded.
+    /// It does not wait for room:
+    ///
+    /// 1. the client's queue is full, and the page is the first that waits for room;
+    /// 2. the stream's task has its entry, and asks for something else, which waits behind the page;
+    /// 3. an operation ends and wakes the page, which nobody polls before what it has woken the task for: the
+    ///    other one sleeps for ever.
     fn fetch_ahead(&mut self, context: &mut Context<'_>) {
-        if self.position.range_ahead().is_none() {
-            return;
-        }
-        if let Some(fetching) = self.fetch()
-            && let Poll::Ready(fetched) = fetching.as_mut().poll(context)
-        {
-            self.fetching = Some(Box::pin(std::future::ready(fetched)));
-        }
+        let Some(range) = self.position.range_ahead() else { return };
+        let (client, range) = (self.client.clone(), range.clone());
+        let mut ahead: UnderWay<Fetched> = Box::pin(async move {
+            let page = client.call_if_room(&Operation::Scan(range.request())).await?;
+            Ok(page.map(Output::into_page))
+        });
+        self.fetching = match ahead.as_mut().poll(context) {
+            Poll::Ready(Ok(None)) => None,
+            Poll::Ready(fetched) => Some(Box::pin(std::future::ready(fetched))),
+            Poll::Pending => Some(ahead),
+        };
     }
 
     /// Goes one step on where no entry of the page is here: with the entry that was brought, if there is one.
@@ -93,8 +107,10 @@ impl ScanStream {
         let fetched = std::task::ready!(fetching.as_mut().poll(context));
         self.fetching = None;
         let came = fetched.map(|page| {
-            self.position.on_page(&page);
-            self.fetch_ahead(context);
+            if let Some(page) = page {
+                self.position.on_page(&page);
+                self.fetch_ahead(context);
+            }
             None
         });
         Poll::Ready(Some(came))
@@ -118,8 +134,4 @@ impl Stream for ScanStream {
             }
         }
     }
-}
-
-async fn fetch(client: Client, range: ScanRange) -> Result<ScanPage, ClientError> {
-    Ok(client.call(&Operation::Scan(range.request())).await?.into_page())
 }

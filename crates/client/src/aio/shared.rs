@@ -113,7 +113,7 @@ impl Shared {
     }
 
     /// Submits an operation, if there is room. One that the client answers itself is answered at once.
-    fn try_begin(&self, operation: &Operation<'_>) -> Result<Started, ClientError> {
+    pub(super) fn try_begin(&self, operation: &Operation<'_>) -> Result<Started, ClientError> {
         let mut state = self.lock();
         let closed = ClientError::Closed { fate: Fate::NotDone };
         let client = state.client.as_mut().ok_or(closed)?;
@@ -121,7 +121,16 @@ impl Shared {
             Ok(output) => return Ok(Started::Ended(Ok(output))),
             Err(who) => who,
         };
-        let ticket = client.submit_to(who, operation)?;
+        let ticket = match client.submit_to(who, operation) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                // Who waits for room waits for what is under way, and its own task may look for that no more.
+                if state.looked_for.take().is_some() {
+                    self.work.notify_one();
+                }
+                return Err(error);
+            }
+        };
         let answer = client.answered_at_once(ticket);
         let looks = answer.is_none() && client.begins_to_look();
         let looked = std::mem::replace(&mut state.looked_for, looks.then_some(ticket)).is_some();

@@ -351,6 +351,66 @@ fn scan_with_room_for_one_operation_goes_on_without_looking_ahead() {
     assert_eq!(found, keys);
 }
 
+/// The keys of a store whose entries but the first two do not fit a page with their values.
+fn fill_with_large_values(service: &Service) -> Vec<Vec<u8>> {
+    let mut client = service.client();
+    let keys = fill(&mut client, 6);
+    for key in &keys[2..] {
+        client.put(key, &vec![1; 1 << 20]).unwrap();
+    }
+    keys
+}
+
+/// A page may name a thousand of them, and each may be 16 MiB long.
+#[test]
+fn scan_gets_a_value_that_does_not_fit_its_page_when_it_is_yielded() {
+    let service = Service::start();
+    let keys = fill_with_large_values(&service);
+    let mut client = service.client();
+    let mut scanner = client.scan(ScanRange { limit: 5, ..ScanRange::default() });
+    let lengths: Vec<usize> = scanner.by_ref().take(3).map(|entry| entry.unwrap().value.len()).collect();
+    assert_eq!(lengths, [5, 5, 1 << 20]);
+    let rest = scanner.resume().unwrap();
+    assert_eq!((rest.start, rest.limit), (Bound::Included(keys[3].clone()), 2));
+    drop(scanner);
+    drop(client);
+    assert_eq!(service.stop().gets, 1);
+}
+
+#[test]
+fn scan_leaves_out_what_is_gone_when_its_value_is_fetched_and_counts_it_for_no_limit() {
+    let service = Service::start();
+    let keys = fill_with_large_values(&service);
+    let mut client = service.client();
+    let mut scanner = client.scan(ScanRange { limit: 4, ..ScanRange::default() });
+    assert_eq!(scanner.next().unwrap().unwrap().key, keys[0]);
+    service.client().delete(&keys[2]).unwrap();
+    let rest: Vec<Vec<u8>> = scanner.map(|entry| entry.unwrap().key).collect();
+    assert_eq!(rest, [1, 3, 4].map(|at: usize| keys[at].clone()));
+}
+
+#[cfg(feature = "aio")]
+#[test]
+fn asynchronous_scan_gets_a_value_that_does_not_fit_its_page_when_it_is_yielded() {
+    let service = Service::start();
+    let keys = fill_with_large_values(&service);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ClientOptions { search: Search::Server, ..ClientOptions::default() };
+        let client = cell_client::aio::Client::connect(&service.address.to_string(), options).await.unwrap();
+        let mut stream = client.scan(ScanRange { limit: 4, ..ScanRange::default() });
+        for length in [5, 5, 1 << 20] {
+            assert_eq!(stream.next().await.unwrap().unwrap().value.len(), length);
+        }
+        assert_eq!(stream.resume().unwrap().start, Bound::Included(keys[3].clone()));
+        client.delete(&keys[3]).await.unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap().key, keys[4]);
+        assert!(stream.next().await.is_none() && stream.resume().is_none());
+        client.close().await;
+    });
+    assert_eq!(service.stop().gets, 3);
+}
+
 fn keys_of_a_message() -> u32 {
     u32::try_from(MULTI_GET_KEYS_MAX).unwrap()
 }

@@ -115,6 +115,8 @@ pub(crate) struct Server {
     pub(crate) applied: Vec<Applied>,
     /// Pages of scans that were asked for.
     pub(crate) scans: usize,
+    /// Gets that were asked for.
+    pub(crate) gets: usize,
     /// Answers to multi-gets wait until there are so many.
     pub(crate) multi_gets_together: usize,
     held_answers: Vec<Vec<u8>>,
@@ -132,6 +134,7 @@ impl Default for Server {
             entries: BTreeMap::new(),
             applied: Vec::new(),
             scans: 0,
+            gets: 0,
             multi_gets_together: 1,
             held_answers: Vec::new(),
             sessions: HashMap::new(),
@@ -253,7 +256,10 @@ impl Server {
                 Server::go_on(peer, id, out);
             }
             Request::Cancel => drop(peer.streams.remove(&id)),
-            read => self.read(peer, id, read, out),
+            read => {
+                self.gets += usize::from(matches!(read, Request::Get { .. }));
+                self.read(peer, id, read, out);
+            }
         }
     }
 
