@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use tokio::task::coop;
+
 use super::shared::{Shared, Started};
 use crate::error::Fate;
 use crate::{ClientError, Operation, Output, Ticket};
@@ -30,7 +32,11 @@ pub(super) async fn call_if_room(
 /// Waits for the answer of an operation that was submitted.
 async fn ended(shared: &Shared, operation: &Operation<'_>, started: Started) -> Result<Output, ClientError> {
     match started {
-        Started::Ended(outcome) => outcome,
+        Started::Ended(outcome) => {
+            // A task that asks again and again for what is there waits for nothing: others are to run, too.
+            coop::consume_budget().await;
+            outcome
+        }
         Started::Waits { ticket, mut looks } => {
             let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
             let answer = Answer { shared, ticket, is_write, taken: false };

@@ -11,9 +11,11 @@
 //! | [`ScanStream`] | the entries of a range; the next page is under way while one is yielded |
 //!
 //! What is answered by the client's own search of mapped memory is ready when its future is first polled:
-//! no task switch, and the lock is free but for tasks of the same client on other threads. An operation that
-//! is alone under way is looked for by its own task for [`ClientOptions::spin_us`], in looks of some
-//! microseconds between which other tasks run; where answers take longer it looks ever more seldom.
+//! no task switch, and the lock is free but for tasks of the same client on other threads. It takes of its
+//! task's budget ([`tokio::task::coop`]), as each entry of a scan does: a task that asks without an end for
+//! what is there lets others run now and then. An operation that is alone under way is looked for by its own
+//! task for [`ClientOptions::spin_us`], in looks of some microseconds between which other tasks run; where
+//! answers take longer it looks ever more seldom.
 //!
 //! **Cancellation.** Dropping a future gives its operation up, as its deadline would: what has not left is
 //! not done, and the room in the client's queue is free again at once. A write that has left is done at most

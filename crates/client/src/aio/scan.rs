@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use tokio::task::coop;
 
 use super::Client;
 use crate::scanner::{ScanEntry, ScanPosition, ScanRange};
@@ -115,23 +116,30 @@ impl ScanStream {
         });
         Poll::Ready(Some(came))
     }
-}
 
-impl Stream for ScanStream {
-    type Item = Result<ScanEntry, ClientError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let stream = &mut *self;
+    fn poll_entry(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ScanEntry, ClientError>>> {
         loop {
-            if let Some(entry) = stream.position.take() {
+            if let Some(entry) = self.position.take() {
                 return Poll::Ready(Some(Ok(entry)));
             }
-            match std::task::ready!(stream.poll_step(context)) {
+            match std::task::ready!(self.poll_step(context)) {
                 None => return Poll::Ready(None),
                 Some(Ok(Some(entry))) => return Poll::Ready(Some(Ok(entry))),
                 Some(Ok(None)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
             }
         }
+    }
+}
+
+impl Stream for ScanStream {
+    type Item = Result<ScanEntry, ClientError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // The entries of a page are here at once: other tasks are to run between them, too.
+        let budget = std::task::ready!(coop::poll_proceed(context));
+        let entry = std::task::ready!(self.poll_entry(context));
+        budget.made_progress();
+        Poll::Ready(entry)
     }
 }

@@ -133,6 +133,55 @@ fn multi_get_started_at_once_goes_on_by_messages_from_a_group_that_cannot_be_ret
     assert_eq!(service.stop(), [RequestKind::MultiGet]);
 }
 
+/// How many of what is read at once a task has before another one of its thread has run; so many at most.
+#[cfg(feature = "aio")]
+async fn before_another_task_runs(mut read: impl AsyncFnMut()) -> usize {
+    const MANY: usize = 10_000;
+    let has_run = Arc::new(AtomicBool::new(false));
+    let other = Arc::clone(&has_run);
+    let running = tokio::spawn(async move { other.store(true, Ordering::SeqCst) });
+    let mut count = 0;
+    while count < MANY && !has_run.load(Ordering::SeqCst) {
+        read().await;
+        count += 1;
+    }
+    running.await.unwrap();
+    count
+}
+
+/// Who asks without an end for what is answered at once had the thread for itself.
+#[cfg(feature = "aio")]
+#[test]
+fn asynchronous_reads_of_mapped_memory_let_other_tasks_run() {
+    let mut owner = Owner::shareable();
+    for number in 0..300 {
+        owner.put(&key(number), &value(number));
+    }
+    let service = Service::start(owner);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ClientOptions { deadline_ms: 60_000, ..options() };
+        let client = cell_client::aio::Client::connect(&service.address, options).await.unwrap();
+        let in_place = || client.one_sided_counters().unwrap().in_place;
+        let mut attempts = 0;
+        while in_place() == 0 {
+            assert_eq!(client.get(&key(1)).await.unwrap().unwrap().value, value(1));
+            attempts += 1;
+            assert!(attempts < 100, "the regions are not mapped");
+        }
+        let get = async || assert!(client.get(&key(1)).await.unwrap().is_some());
+        assert!(before_another_task_runs(get).await < 1_000);
+        let mut scan = client.scan(ScanRange::default());
+        let entry = async || match scan.next().await {
+            Some(entry) => assert!(entry.unwrap().value_len > 0),
+            None => scan = client.scan(ScanRange::default()),
+        };
+        assert!(before_another_task_runs(entry).await < 1_000);
+        client.close().await;
+    });
+    assert_eq!(service.stop(), []);
+}
+
 /// Pages of several sizes, values too long for a page among them, and entries that were removed.
 #[test]
 fn scan_with_visits_mapped_memory_and_asks_the_server_nothing() {
