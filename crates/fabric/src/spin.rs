@@ -141,12 +141,14 @@ pub struct LookPause {
 impl LookPause {
     /// Between two looks.
     pub fn pause(&mut self) {
+        self.next_pause()();
+    }
+
+    /// The next pause, for who keeps these under a lock that is not held meanwhile.
+    #[must_use]
+    pub fn next_pause(&mut self) -> fn() {
         self.looks = (self.looks + 1) % LOOKS_AN_OFFER;
-        if self.looks == 0 {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
+        if self.looks == 0 { std::thread::yield_now } else { std::hint::spin_loop }
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use cell_fabric::LookPause;
 use tokio::sync::Notify;
 
 use super::room::Room;
@@ -50,6 +51,7 @@ struct State {
     answers: HashMap<Ticket, AnswerState>,
     /// The operation whose own task looks for its answer.
     looked_for: Option<Ticket>,
+    pause: LookPause,
     /// Futures to wake when the lock is free again.
     wakers: Vec<Waker>,
 }
@@ -84,8 +86,13 @@ impl Shared {
     /// Shares a client that is connected; also the descriptor that is readable when it has something to do.
     pub(super) fn new(client: crate::Client) -> Result<(Shared, OwnedFd), ClientError> {
         let descriptor = client.wake_descriptor()?;
-        let state =
-            State { client: Some(client), answers: HashMap::new(), looked_for: None, wakers: Vec::new() };
+        let state = State {
+            client: Some(client),
+            answers: HashMap::new(),
+            looked_for: None,
+            pause: LookPause::default(),
+            wakers: Vec::new(),
+        };
         Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Room::default() }, descriptor))
     }
 
@@ -161,8 +168,9 @@ impl Shared {
             let looks_on = client.look();
             self.hand_out(&mut state);
             if looks_on {
+                let pause = state.pause.next_pause();
                 self.unlock(state);
-                std::thread::yield_now();
+                pause();
                 continue;
             }
             state.looked_for = None;
