@@ -1,7 +1,7 @@
 # awk -f tests/failed-tests.awk LOG: the tests that failed, by a log of nextest, libtest or Node (TAP). Of each a line
 # `test: NAME`, and indented the end of its output and the last panics in it; of Node's, the error and what was printed
-# before. Where nextest has not begun all tests, a last such line says how many. Prints nothing if the log names no test
-# that failed and all were run.
+# before. Where nextest has not started all tests, a last such line says how many. Prints nothing if the log names no
+# test that failed and all were run.
 #
 # What passed is left out, also what a test printed at a try before the one that passed.
 

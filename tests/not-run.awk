@@ -1,5 +1,5 @@
 # awk -f tests/not-run.awk LOG LIST: of the tests of LIST, as `cargo nextest list --message-format oneline` writes them,
-# those that nextest's LOG has no status of: it has not begun them. The first ones, one a line, and how many more.
+# those that nextest's LOG has no status of: it has not started them. The first ones, one a line, and how many more.
 
 BEGIN { tests_max = 20 }
 

@@ -187,7 +187,7 @@ impl Under<'_> {
             let asked = self.server.try_move(0, pair, (at.node + 1) % nodes);
             let (status, answer) = asked.unwrap_or_default();
             let begun = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
-            // An answer that says nothing, or does not come, may have begun it: then it is under way.
+            // An answer that says nothing, or does not come, may have started it: then it is under way.
             last = match begun.or_else(|| self.under_way(pair)) {
                 Some(number) => self.follow(pair, number)?,
                 None => answer,

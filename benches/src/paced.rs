@@ -16,7 +16,7 @@ use crate::options::BenchError;
 /// Operations that a client has outstanding that goes as fast as it can.
 const OUTSTANDING: usize = 64;
 /// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting. It is no
-/// more than is begun in a second: on a machine that has become slower, the last of more would fail.
+/// more than is started in a second: on a machine that has become slower, the last of more would fail.
 const WAITING_MAX: usize = 4_000;
 /// How long a look for completions waits at most.
 const POLL: Duration = Duration::from_millis(1);

@@ -18,7 +18,7 @@ pub fn time_ns(process: Pid) -> u64 {
     threads(process).filter_map(|thread| thread_ns(&thread)).sum()
 }
 
-/// What processes have used so far. Of their threads that live the kernel tells exactly, of those that have
+/// What processes have used so far. Of their threads that live the kernel says exactly, of those that have
 /// ended in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {

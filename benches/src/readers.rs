@@ -1,6 +1,6 @@
 //! Readers in processes of their own beside one writer: one-sided gets and scans of a served store, beside
 //! LMDB, whose file all processes of a host map. Both are read one by one, keys and values copied, by turns:
-//! the same keys, as many readers. LMDB's are in a transaction a read, which is begun or renewed for it.
+//! the same keys, as many readers. LMDB's are in a transaction a read, which is started or renewed for it.
 //!
 //! Readers begin together once all of them are ready, and what they have read counts over the time from the
 //! first one's begin to the last one's end. A turn is so long that it matters little that they do not wake at

@@ -38,7 +38,7 @@ struct Asked<'a> {
     transport: Transport,
     /// Connections, and how many gets each has outstanding.
     load: (usize, usize),
-    /// How the row is told apart.
+    /// How the row is distinguished.
     how: &'a str,
 }
 

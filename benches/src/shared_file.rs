@@ -6,7 +6,7 @@ use crate::options::BenchError;
 /// How a read comes to the transaction that it is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadTransaction {
-    /// It is begun for the read, and ended after it.
+    /// It is started for the read, and ended after it.
     Begun,
     /// The one before is renewed, which saves what it takes to make one.
     Renewed,

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     /// Two readers of LMDB had 5.9 million gets a second on two cores, where one had 1.7: one was through
-    /// before the other had begun, and what both had read was divided by the longest own time.
+    /// before the other had started, and what both had read was divided by the longest own time.
     #[test]
     fn rate_of_stints_one_after_the_other_is_that_of_one() {
         let stint = |began_ns, ended_ns| Stint { operations: 1_000, began_ns, ended_ns };

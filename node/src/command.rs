@@ -248,7 +248,7 @@ pub enum ControlEvent {
     Freeze {
         /// The pair.
         pair: PairId,
-        /// Tells the question, and what belongs to it, from others.
+        /// Distinguishes the question, and what belongs to it, from others.
         ticket: u64,
     },
     /// A pair that was frozen, or was to be, is served on.

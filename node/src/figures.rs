@@ -4,7 +4,7 @@
 use cell_cluster::{ToldHold, ToldState};
 use cell_terms::{Epoch, PairId};
 
-/// How often a worker tells its figures.
+/// How often a worker reports its figures.
 pub const FIGURES_EVERY_NS: u64 = 1_000_000_000;
 
 /// What a worker has.
@@ -41,7 +41,7 @@ pub struct PairUse {
 }
 
 /// What a pair's owner has done for it, counted. The worker's clock is read once a turn, in which requests of
-/// several pairs are carried out, so time cannot be told apart by pair. What is counted costs about the same
+/// several pairs are carried out, so time cannot be divided by pair. What is counted costs about the same
 /// each time; nodes are compared by it, not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
@@ -51,7 +51,7 @@ pub(crate) struct Work {
     pub(crate) log_bytes: u64,
     /// Reads for clients.
     pub(crate) reads: u64,
-    /// One-sided reads of which clients told: they take bandwidth of memory and network, and no time.
+    /// One-sided reads that clients reported: they take bandwidth of memory and network, and no time.
     pub(crate) told_reads: u64,
 }
 

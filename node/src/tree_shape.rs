@@ -84,7 +84,7 @@ struct Counters {
     told_before: Option<Told>,
 }
 
-/// One-sided reads of which clients had told, and when that was looked at.
+/// One-sided reads that clients had reported, and when that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     reads: u64,

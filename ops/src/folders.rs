@@ -56,8 +56,8 @@ impl Folders {
         Folders { data: data.to_owned(), log_root: data.join("log") }
     }
 
-    /// Refuses a log root in which no node has begun while the data folder has the logs of a store. Their own
-    /// coordinator would refuse the log root by its id; under a new one the node would come up empty.
+    /// Refuses a log root in which no node has started while the data folder has the logs of a store. Their
+    /// own coordinator would refuse the log root by its id; under a new one the node would come up empty.
     fn without_logs_left_behind(self) -> Result<Folders, Failure> {
         let own = Folders::within(&self.data).log_root;
         let begun = (LogRoot::has_begun(&own), LogRoot::has_begun(&self.log_root));

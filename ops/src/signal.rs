@@ -1,6 +1,6 @@
 //! Signals as events: the first SIGTERM or SIGINT asks to stop, a second one ends the process at once.
 //!
-//! SIGHUP is a closed terminal, and asks to stop, too: what a command has begun is brought to an end in
+//! SIGHUP is a closed terminal, and asks to stop, too: what a command has started is brought to an end in
 //! order, a drill's fault is taken back. The kernel and the shell may send one each, so further ones end
 //! nothing. Who started the process with SIGHUP ignored (`nohup`) wants it to go on. Of `cell node` a
 //! SIGHUP asks to read the configuration again, as of any service.

@@ -47,7 +47,7 @@ fn tests_beyond_twenty_are_counted_and_a_log_without_tests_names_none() {
     assert_eq!(shown(&log), "");
 }
 
-/// Nextest has ended with tests that it had not begun. A run said their number, in the end of its log, and
+/// Nextest has ended with tests that it had not started. A run said their number, in the end of its log, and
 /// not even that where another test had failed.
 #[test]
 fn tests_that_were_not_run_are_counted_and_named_by_the_list_of_all() {

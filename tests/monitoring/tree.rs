@@ -196,7 +196,7 @@ fn checks_of_the_tree_under_load_with_splits_report_nothing() {
         let splits = &get(&server, "cluster/status")["splits"];
         splits["under_way"] == 0 && splits["finished"].as_u64() > Some(3)
     });
-    // What the status says is a second old: a split may have begun since.
+    // What the status says is a second old: a split may have started since.
     wait::until("a check meets each entry once", || checked(&server)["entries"] == ENTRIES);
 }
 

@@ -118,8 +118,8 @@ fn move_and_wait(server: &Server, ends: &Ends) {
             return assert_shown(server, ends);
         }
         // On a machine that is slow for its load a copy may fall behind: the move goes back, and nothing is
-        // lost. Or nobody answers in time, and it is open whether it was begun: then it may be refused, too,
-        // because it was.
+        // lost. Or nobody answers in time, and it is open whether it was started: then it may be refused,
+        // too, because it was.
         is_open |= said.code == Some(UNREACHABLE);
         let is_behind = said.err.contains("its owner writes faster than its copy reads");
         let is_slow = is_behind || is_open && matches!(said.code, Some(UNREACHABLE | REFUSED));

@@ -1,4 +1,4 @@
-//! Processes of the system: signals, what the kernel tells of them, and waiting for their end. All by system
+//! Processes of the system: signals, what the kernel says of them, and waiting for their end. All by system
 //! calls and `/proc`: a bare Debian has neither `kill` nor `ps`.
 
 use std::fs;

@@ -118,7 +118,7 @@ fn certificates_are_replaced_under_load_without_a_failed_operation() {
     std::thread::scope(|scope| {
         let workers = [true, false, false];
         let workers = [0, 1, 2].map(|number| scope.spawn(move || work(number, workers[number])));
-        // Each does some more after each step, and has begun the last of it after the step.
+        // Each does some more after each step, and has started the last of it after the step.
         let go_on = || {
             let before = rounds.each_ref().map(|round| round.load(Ordering::Relaxed));
             let is_on = |at: usize| rounds[at].load(Ordering::Relaxed) >= before[at] + 3;

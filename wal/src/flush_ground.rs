@@ -5,7 +5,7 @@
 //! to become stable:
 //!
 //! - the write went past the page cache. That a file opens with O_DIRECT does not show it: ext4 takes the
-//!   flag and goes through the cache where it journals data or encrypts. The kernel tells since Linux 6.1
+//!   flag and goes through the cache where it journals data or encrypts. The kernel says since Linux 6.1
 //!   (statx);
 //! - the blocks were the file's own, and had been written: segments are zero-filled and synced ahead. Where
 //!   files can share blocks (XFS with reflink), a copy of a log by `cp` shares them, and the next write of

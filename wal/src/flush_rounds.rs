@@ -38,9 +38,9 @@ pub struct FlushNumber(u64);
 pub struct FlushRounds {
     /// Writes on their way that the next flush waits for.
     awaited: usize,
-    /// Completed writes that belong to a flush which has not begun.
+    /// Completed writes that belong to a flush which has not started.
     gathered: usize,
-    /// Flushes that have begun.
+    /// Flushes that have started.
     begun: u64,
     /// Flushes that have ended well.
     ended: u64,
@@ -71,7 +71,7 @@ impl FlushRounds {
         }
     }
 
-    /// Whether a flush is due; if so it counts as begun, and is to be sent now.
+    /// Whether a flush is due; if so it counts as started, and is to be sent now.
     #[must_use]
     pub fn begin(&mut self) -> bool {
         let is_due = self.failed.is_none() && !self.is_under_way() && self.awaited == 0 && self.gathered > 0;
@@ -100,7 +100,7 @@ impl FlushRounds {
         if number.0 <= self.ended { Some(Ok(())) } else { self.failed.map(Err) }
     }
 
-    /// Whether a flush has begun and not ended.
+    /// Whether a flush has started and not ended.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {
         self.begun > self.ended && self.failed.is_none()

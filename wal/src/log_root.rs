@@ -31,7 +31,7 @@ pub struct LogRoot {
 }
 
 impl LogRoot {
-    /// Whether a node has begun in this folder: there is an id, whatever it is.
+    /// Whether a node has started in this folder: there is an id, whatever it is.
     ///
     /// # Errors
     /// The system's: it is not known.
@@ -42,7 +42,7 @@ impl LogRoot {
     /// The id that lies in this folder; none: what lies in its file is no id. Nothing is made.
     ///
     /// # Errors
-    /// The system's; `NotFound`: no node has begun there.
+    /// The system's; `NotFound`: no node has started there.
     pub fn id_of(folder: &Path) -> io::Result<Option<u128>> {
         std::fs::read(folder.join(ID_FILE)).map(|bytes| parse_id(&bytes))
     }

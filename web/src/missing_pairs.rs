@@ -92,7 +92,7 @@ mod tests {
         let stays = of(1, 4);
         assert!(look(10_000, &[stays, of(2, 7), of(3, 1)]).is_empty(), "it is the first look");
         assert!(look(10_900, &[stays, of(2, 7)]).is_empty(), "figures may be the same as before");
-        // Pair 2 has come to another owner, who has not told of it yet; pair 3 was there in between.
+        // Pair 2 has come to another owner, who has not reported it yet; pair 3 was there in between.
         assert_eq!(look(12_000, &[stays, of(2, 8), of(3, 1)]), [1]);
         assert_eq!(look(14_000, &[stays, of(2, 8)]), [1, 2]);
         assert_eq!(look(14_100, &[stays]), [1]);

@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     events: Mutex<EventLog>,
     pub(crate) events_seen: CachedResponse<Arc<EventsSeen>>,
     known_nodes: Mutex<KnownNodes>,
-    /// Of the cluster, as far as its nodes have told this one.
+    /// Of the cluster, as far as its nodes have reported to this one.
     missing_pairs: Mutex<MissingPairs>,
     /// Of this node.
     own_missing_pairs: Mutex<MissingPairs>,
@@ -241,7 +241,7 @@ impl Shared {
         self.access.read_again()
     }
 
-    /// Whether who has begun a stream may go on: the token is still known, and may still see figures.
+    /// Whether who has started a stream may go on: the token is still known, and may still see figures.
     pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
         !self.access.wants_tokens()
             || matches!(self.claim_in(headers), PeerClaim::Peer)

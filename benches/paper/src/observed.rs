@@ -1,6 +1,6 @@
 //! What was done in a run, and how long it took.
 
-/// Steps of a latency's doubling that are told apart: two per cent.
+/// Steps of a latency's doubling that are distinguished: two per cent.
 const STEPS: u64 = 32;
 
 /// How often which latency occurred.
@@ -104,7 +104,7 @@ pub(crate) struct Observed {
     pub(crate) core_busy: Vec<f64>,
     /// The parts of it that the two engines of each card were busy.
     pub(crate) card_busy: Vec<[f64; 2]>,
-    /// Meganodes whose split has begun.
+    /// Meganodes whose split has started.
     pub(crate) splits: u64,
     /// Decisions, and those that were made without enough samples.
     pub(crate) decided: u64,

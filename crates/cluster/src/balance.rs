@@ -1,8 +1,8 @@
-//! Who balances, and what each member tells of its pairs (`docs/design/balance.md`).
+//! Who balances, and what each member reports of its pairs (`docs/design/balance.md`).
 //!
 //! The *balancer's seat* is one row, which hangs on the lease of whoever has it. Each move that the balancer
 //! begins writes that row anew, and is conditional on the revision of it from which the move was decided
-//! ([`crate::Moves::begin_as`]). So of two moves that were decided from the same rows one is begun at most,
+//! ([`crate::Moves::begin_as`]). So of two moves that were decided from the same rows one is started at most,
 //! whether two members take themselves for the balancer, or one does not know what became of its last write.
 //!
 //! A member's *figures* are one row, which hangs on its lease, too. It has a fixed part and some 80 bytes a
@@ -44,7 +44,7 @@ pub struct BalancerSeat {
     /// Its node.
     #[serde(with = "number")]
     pub node: NodeId,
-    /// Moves that it has begun.
+    /// Moves that it has started.
     pub moves: u64,
 }
 
@@ -93,7 +93,7 @@ pub enum ToldHold {
     Check,
 }
 
-/// What an owner tells of a pair.
+/// What an owner reports of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "PairText", from = "PairText")]
 pub struct ToldPair {
@@ -107,7 +107,7 @@ pub struct ToldPair {
     pub memory_bytes: u64,
     /// Nanoseconds a second of the owner's worker, over the window or since the owner has it.
     pub load_ns: u64,
-    /// For how long the owner had it when it told.
+    /// For how long the owner had it when it reported.
     pub held_ms: u64,
     /// How the owner came to it.
     pub arrival: ToldArrival,
@@ -134,7 +134,7 @@ impl From<PairText> for ToldPair {
     }
 }
 
-/// What a member tells of itself and its pairs.
+/// What a member reports of itself and its pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FiguresRow {
     /// The process.
@@ -145,7 +145,7 @@ pub struct FiguresRow {
     pub node: NodeId,
     /// What it does.
     pub state: ToldState,
-    /// For how long it had served when it told.
+    /// For how long it had served when it reported.
     pub serving_ms: u64,
     /// Memory that pairs may still take there.
     pub memory_left_bytes: u64,
@@ -241,7 +241,7 @@ impl SeatSeen {
         KeyCondition::Revision { key: KEY_SEAT.to_owned(), revision: self.revision }
     }
 
-    /// Adds a move to those that its holder has begun.
+    /// Adds a move to those that its holder has started.
     pub(crate) fn count_move(&self, transaction: Transaction) -> Transaction {
         let counted = BalancerSeat { moves: self.seat.moves + 1, ..self.seat };
         transaction.put_leased(KEY_SEAT, text(&counted), self.seat.incarnation)

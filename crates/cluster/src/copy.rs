@@ -16,7 +16,7 @@ use crate::row::ROW_FORMAT_VERSION;
 
 /// The format of a copy that is not whole.
 const UNFINISHED: &str = "0";
-/// What stands in a table that was only begun.
+/// What stands in a table that was only started.
 const OF_EMPTY: &str = "cluster/";
 /// The secret by which nodes know each other over HTTP. A node makes it when it starts, also one that may not
 /// join then: it says nothing of a cluster's having been there.

@@ -79,8 +79,8 @@ pub enum NodeRefusal {
         /// By whom.
         who: String,
     },
-    /// It was decided by what is not so any more: drains were begun or ended since, or a node has ended that
-    /// was to take pairs. Nothing was done.
+    /// It was decided by what is not so any more: drains were started or ended since, or a node has ended
+    /// that was to take pairs. Nothing was done.
     #[error("drains were begun or ended since it was looked at, or a node has ended that was to take pairs")]
     Changed,
     /// More nodes than one change takes.

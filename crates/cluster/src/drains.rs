@@ -1,7 +1,7 @@
 //! Nodes that are to be emptied, and those that were removed for good: a row of each, which outlasts the
 //! node's process. While it is there the node is nobody's target, and the balancer moves its pairs away.
 //!
-//! A row is begun and ended by operators alone. All that begin are counted by one more row, and each is
+//! A row is started and ended by operators alone. All that begin are counted by one more row, and each is
 //! conditional on it: of two operators who drain the last two nodes at the same time one is refused, and so
 //! is a drain that was planned before another one began ([`Drains::begin_as_seen`]).
 
@@ -62,7 +62,7 @@ pub struct Drains {
 /// The rows as they were read.
 struct Found {
     rows: Vec<DrainRow>,
-    /// That nobody has begun or ended a drain since.
+    /// That nobody has started or ended a drain since.
     unchanged: KeyCondition,
     count: u64,
 }
@@ -191,7 +191,7 @@ impl Drains {
     }
 
     /// The same, if all is still so that it was planned by. Two drains for each of which the others have
-    /// room may not have it for both: of two that were planned from the same rows one is begun.
+    /// room may not have it for both: of two that were planned from the same rows one is started.
     ///
     /// # Errors
     /// As there; [`NodeRefusal::Changed`].

@@ -224,7 +224,7 @@ pub enum ClusterError {
         /// The pair.
         pair: PairId,
     },
-    /// A move is not begun, not taken further, or not ended.
+    /// A move is not started, not taken further, or not ended.
     #[error(transparent)]
     Move(#[from] MoveRefusal),
     /// A node is not drained, not removed, or may not join.

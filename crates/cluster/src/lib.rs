@@ -18,7 +18,7 @@
 //! | [`ClusterTerms`], [`NodeSeat`] | what all nodes agree on, and who is which node: compared at joining |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
 //! | [`Moves`] | who is to give which pair to whom, and how far that is |
-//! | [`Balance`] | who balances, and what each member tells of its pairs |
+//! | [`Balance`] | who balances, and what each member reports of its pairs |
 //! | [`Drains`] | which nodes are to be emptied, and which were removed |
 //! | [`JoinedNodes`] | which nodes have joined, also those that live no more |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |

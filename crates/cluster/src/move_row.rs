@@ -159,9 +159,9 @@ impl MoveRow {
         format!("{}.{number}.{}.{}.{}", pair.0, epoch.0, source.incarnation.0, target.incarnation.0)
     }
 
-    /// Whether it is the move that was begun with the row `wanted`, however far it is by now: it has its
+    /// Whether it is the move that was started with the row `wanted`, however far it is by now: it has its
     /// number and its ends, the words and the moment of who wanted it. Of two that agree in all of that one
-    /// is begun, and either is what both wanted.
+    /// is started, and either is what both wanted.
     #[must_use]
     pub fn began_as(&self, wanted: &MoveRow) -> bool {
         let author = |row: &MoveRow| (row.cause, row.times.wanted_ms);
@@ -210,7 +210,7 @@ pub struct CopyProgress {
     pub host: Option<HostId>,
 }
 
-/// Why a move is not begun, or not ended.
+/// Why a move is not started, or not ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveRefusal {
@@ -240,7 +240,7 @@ pub enum MoveRefusal {
         /// The pair.
         pair: PairId,
     },
-    /// Who wanted it balances no more, or has begun a move since.
+    /// Who wanted it balances no more, or has started a move since.
     #[error("another node balances now, or a move was begun since this one was decided")]
     NotBalancer,
     /// Another move of the pair.

@@ -73,7 +73,7 @@ enum Fate {
     Never,
     /// It may still be carried out.
     Open,
-    /// Another move has begun since, and this one may have been one of those before it.
+    /// Another move has started since, and this one may have been one of those before it.
     Unknown,
 }
 
@@ -127,13 +127,13 @@ impl Moves {
     ///
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end;
-    /// [`ClusterError::OutcomeUnknown`]: whether this call has begun a move cannot be told.
+    /// [`ClusterError::OutcomeUnknown`]: whether this call has started a move cannot be told.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
         self.begin_if(pair, target, why, None, None)
     }
 
     /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that. A refusal says that
-    /// no try of this call has begun a move.
+    /// no try of this call has started a move.
     ///
     /// # Errors
     /// As there; [`MoveRefusal::Changed`].
@@ -148,7 +148,7 @@ impl Moves {
     }
 
     /// The same for the balancer: conditional on its seat as it was when it decided, which counts the move.
-    /// So of two moves that were decided from one seat one is begun at most.
+    /// So of two moves that were decided from one seat one is started at most.
     ///
     /// # Errors
     /// As of [`Moves::begin`]; [`MoveRefusal::NotBalancer`].

@@ -269,7 +269,7 @@ impl BalanceView {
         self.pauses.values().copied().max().max(drill)
     }
 
-    /// What the members have told of their pairs, each pair with who told it.
+    /// What the members have reported of their pairs, each pair with who reported it.
     pub fn told_pairs(&self) -> impl Iterator<Item = (Incarnation, &ToldPair)> {
         self.figures.iter().flat_map(move |(owner, (row, _))| {
             let owner = *owner;

@@ -74,7 +74,7 @@ impl Door {
     pub(crate) fn of_folder(dir: &Path, end_of_all: EndOfAll) -> Result<Door, DrillError> {
         let path = drill_socket(dir);
         let connected = local_socket::connect(&path, end_of_all.bound(ANSWER_WITHIN)).map(|socket| {
-            let deadline = Deadline::default(); // begun by each exchange
+            let deadline = Deadline::default(); // started by each exchange
             let stream = SupervisorSocket { socket, deadline: deadline.clone() };
             let door = Door::new(None, Box::new(stream));
             Door { deadline: Some(deadline), is_in: true, end_of_all, ..door }
@@ -206,8 +206,8 @@ impl Door {
         String::from_utf8(said).map_err(io::Error::other)
     }
 
-    /// Clocks of two hosts have begun at different times. Half of the time of an answer is the most by which
-    /// this is wrong.
+    /// Clocks of two hosts have started at different times. Half of the time of an answer is the most by
+    /// which this is wrong.
     fn learn_clock(&mut self) -> Result<(), DrillError> {
         let mut fastest_ns = u64::MAX;
         for _ in 0..CLOCK_LOOKS {

@@ -14,7 +14,7 @@ const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq
 const MARK: &[u8] = b"-drill-";
 /// Hexadecimal digits of a drill's number.
 const RUN_DIGITS: usize = 16;
-/// What tells keys apart at added stems is no longer than `01-00000001`.
+/// What distinguishes keys at added stems is no longer than `01-00000001`.
 const REST_BYTES: usize = 11;
 /// So many bytes may follow an added stem.
 const BEHIND_STEM: usize = MARK.len() + RUN_DIGITS + 1 + REST_BYTES;

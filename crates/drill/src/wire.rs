@@ -238,7 +238,8 @@ pub struct Status {
     /// The nodes that somebody wants empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drains: Vec<DrainView>,
-    /// What tells the cluster from others; none: no node has joined it yet, or its supervisor need not say.
+    /// What distinguishes the cluster from others; none: no node has joined it yet, or its supervisor need
+    /// not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// Its supervisor does no faults to its nodes, and only says how they are.

@@ -74,7 +74,7 @@ impl Poller {
         epoll::add(&self.epoll, descriptor, token, EventFlags::IN).map_err(poll_error)
     }
 
-    /// Watches all parts of an endpoint, and tells them apart: of one endpoint.
+    /// Watches all parts of an endpoint, and distinguishes them: of one endpoint.
     ///
     /// # Errors
     /// The kernel does not take it.

@@ -1,10 +1,10 @@
-//! Why TLS was not begun on a connection, or broke off, in words that an operator can act on.
+//! Why TLS was not started on a connection, or broke off, in words that an operator can act on.
 
 use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// The alert to a peer that is turned away before TLS has begun, of those that are for private use.
+/// The alert to a peer that is turned away before TLS has started, of those that are for private use.
 pub(crate) const ALERT_NO_ROOM: u8 = 240;
 
 /// Why TLS failed on a connection.

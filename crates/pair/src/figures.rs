@@ -60,7 +60,7 @@ pub struct MeganodeFigures {
     pub writes: u64,
     /// Reads by the owner for clients in the slot, since the owner has the pair. One-sided reads pass it by.
     pub reads: u64,
-    /// Those of which clients have told, likewise: see [`crate::Pair::count_told_reads`].
+    /// Those that clients have reported, likewise: see [`crate::Pair::count_told_reads`].
     pub told_reads: u64,
 }
 

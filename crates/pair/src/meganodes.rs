@@ -105,7 +105,7 @@ pub(crate) struct Meganodes {
     /// Reads by the owner for clients, by slot. Apart from the meganodes: a read touches nothing else of
     /// them.
     reads: Box<[Cell<u64>]>,
-    /// One-sided reads that clients tell of, by slot.
+    /// One-sided reads that clients report, by slot.
     told_reads: Box<[u64]>,
     /// Meganodes that a compaction should look at, in their order.
     sparse: VecDeque<SlotIndex>,
@@ -302,12 +302,12 @@ impl Meganodes {
         false
     }
 
-    /// One-sided reads in a slot's meganodes that clients have told of, since the owner has the pair.
+    /// One-sided reads in a slot's meganodes that clients have reported, since the owner has the pair.
     pub(crate) fn told_reads(&self, slot: SlotIndex) -> u64 {
         usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get(slot)).map_or(0, |told| *told)
     }
 
-    /// Reads by the owner for clients in all slots, and one-sided ones of which clients have told, since the
+    /// Reads by the owner for clients in all slots, and one-sided ones that clients have reported, since the
     /// owner has the pair.
     pub(crate) fn reads_counted(&self) -> (u64, u64) {
         let reads = self.reads.iter().fold(0_u64, |sum, reads| sum.saturating_add(reads.get()));

@@ -102,7 +102,7 @@ impl<O: MemoryObserver> Pair<O> {
             if nodes && extent {
                 return (nodes, extent);
             }
-            // What will not do in the end is not begun: others could use it.
+            // What will not do in the end is not started: others could use it.
             let may_grow = extent_bytes.is_some_and(|bytes| self.extent_bytes_free() >= u64::from(bytes));
             let grown = !nodes && self.grow_slot(slot) || !extent && may_grow && self.grow_extents();
             if !grown {

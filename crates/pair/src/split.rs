@@ -435,7 +435,7 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.count_told_reads(slot, count)
     }
 
-    /// Reads that the owner has carried out for clients, and one-sided ones of which clients have told, since
+    /// Reads that the owner has carried out for clients, and one-sided ones that clients have reported, since
     /// the owner has the pair.
     #[must_use]
     pub fn reads_counted(&self) -> (u64, u64) {

@@ -394,7 +394,7 @@ fn what_ends(figures: &Figures, moving: MoveUnderWay, relieves: bool) -> Option<
     if let Some(node) = drains.map(|member| member.node).min() {
         return Some(CancelReason::DrainBegan { node });
     }
-    // What balance has begun goes on where balance is switched off.
+    // What balance has started goes on where balance is switched off.
     let paused = figures.pause.filter(|pause| *pause != BalancePause::Off);
     paused.map(CancelReason::Paused)
 }

@@ -42,7 +42,7 @@ pub enum DrainRefusal {
         /// What it does.
         state: MemberState,
     },
-    /// The node has not told what a pair of it takes.
+    /// The node has not reported what a pair of it takes.
     Unreported {
         /// Which.
         node: NodeId,
@@ -107,7 +107,7 @@ impl fmt::Display for DrainRefusal {
 }
 
 /// What a plan leaves free at a pair's target besides what the pair takes: a part of that. Writes go on, and
-/// what nodes have told of themselves is a moment old.
+/// what nodes have reported of themselves is a moment old.
 const GROWS_PART: u64 = 8;
 
 /// Where pairs of nodes that drain go, if there is a place for each.

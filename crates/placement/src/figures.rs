@@ -42,7 +42,7 @@ pub struct MemberFigures {
     pub state: MemberState,
     /// An operator wants it empty.
     pub draining: bool,
-    /// How long ago it told the figures below. None: it has told none.
+    /// How long ago it reported the figures below. None: it has reported none.
     pub told_ms_ago: Option<u64>,
     /// For how long it has served.
     pub serving_ms: u64,
@@ -90,7 +90,7 @@ pub enum MemberState {
 pub struct HeldPair {
     /// The pair.
     pub pair: PairId,
-    /// What it takes. None: its owner has not told.
+    /// What it takes. None: its owner has not reported.
     pub load: Option<PairLoad>,
     /// For how long its owner has served it.
     pub held_ms: u64,

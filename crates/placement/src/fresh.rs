@@ -180,9 +180,10 @@ impl Known<'_> {
 /// bytes, and those of its pairs that balance could move to the node with the fewest are less than half of
 /// what it has too many.
 ///
-/// A load that is faster than figures are told leaves a node one pair with nearly all of it. That one cannot
-/// move, because the other node would have as much afterwards; and nothing splits once the load is over. Nor
-/// can two pairs of one and a half times the mean each, which a node has while two others are empty.
+/// A load that is faster than figures are reported leaves a node one pair with nearly all of it. That one
+/// cannot move, because the other node would have as much afterwards; and nothing splits once the load is
+/// over. Nor can two pairs of one and a half times the mean each, which a node has while two others are
+/// empty.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of what fits")]
 pub fn has_to_divide(figures: &Figures, rules: &BalanceRules, node: NodeId, pairs: &[u64]) -> bool {

@@ -24,9 +24,9 @@ pub(crate) struct History {
     gave: BTreeMap<NodeId, u64>,
     /// When relief last took a pair from nodes.
     relieved: BTreeMap<NodeId, u64>,
-    /// The pair of the move that has begun last, if that is one of relief.
+    /// The pair of the move that has started last, if that is one of relief.
     relieving: Option<PairId>,
-    /// The pair of the move of balance or of a drain that has begun, or was under way at the last look, and
+    /// The pair of the move of balance or of a drain that has started, or was under way at the last look, and
     /// its ends.
     under_way: Option<(PairId, [NodeId; 2])>,
     /// When such a move of a node was first seen to be over, and the pair that the node was to get by it.
@@ -103,7 +103,7 @@ impl History {
     }
 
     /// Takes in whether the move that was under way, or was cancelled, is over. One that is under way has
-    /// changed nothing yet of what its ends have told. One that was cancelled never does, unless it was
+    /// changed nothing yet of what its ends have reported. One that was cancelled never does, unless it was
     /// handed over before.
     fn observe_ends(&mut self, now_ms: u64, figures: &Figures) {
         let goes_on = |of: (PairId, [NodeId; 2])| {
@@ -129,7 +129,7 @@ impl History {
         self.note_under_way(pair, [from, to]);
     }
 
-    /// A move begins, or goes on: once it is over, its ends have other room than they have told.
+    /// A move begins, or goes on: once it is over, its ends have other room than they have reported.
     pub(crate) fn note_under_way(&mut self, pair: PairId, ends: [NodeId; 2]) {
         self.under_way = Some((pair, ends));
     }
@@ -151,7 +151,7 @@ impl History {
         self.relieving = None;
     }
 
-    /// Whether the move of a pair is relief's, as far as this balancer has begun it.
+    /// Whether the move of a pair is relief's, as far as this balancer has started it.
     pub(crate) fn relieves(&self, pair: PairId) -> bool {
         self.relieving == Some(pair)
     }
@@ -168,8 +168,8 @@ impl History {
         was_full && !planted(Mutant::FullNodeTakes)
     }
 
-    /// Whether a node has told what it has since balance or a drain last moved a pair there or away. One that
-    /// says what a pair takes that it got has: it may not tell anything new for a quarter of a window.
+    /// Whether a node has reported what it has since balance or a drain last moved a pair there or away. One
+    /// that says what a pair takes that it got has: it may not tell anything new for a quarter of a window.
     pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
         let Some((ended_ms, got)) = self.ended.get(&member.node) else { return true };
         let got = got.and_then(|got| member.pairs.iter().find(|held| held.pair == got));

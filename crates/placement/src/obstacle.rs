@@ -30,7 +30,7 @@ pub enum PairObstacle {
         /// What it does.
         state: MemberState,
     },
-    /// Its owner has not told what it takes, or not lately.
+    /// Its owner has not reported what it takes, or not lately.
     Unreported {
         /// The owner.
         node: NodeId,
@@ -69,7 +69,7 @@ pub struct NoTarget {
     pub draining: u32,
     /// Those that do not serve.
     pub not_serving: u32,
-    /// Those that have told no figures lately.
+    /// Those that have reported no figures lately.
     pub unreported: u32,
     /// Those whose disk has no room for the pair's logs.
     pub no_disk: u32,

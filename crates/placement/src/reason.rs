@@ -188,9 +188,9 @@ pub enum RestReason {
 pub enum HalfKnown {
     /// It does not serve.
     State(MemberState),
-    /// It has told no figures.
+    /// It has reported no figures.
     Unreported,
-    /// What it told is older than a window.
+    /// What it reported is older than a window.
     Old {
         /// So old.
         told_ms_ago: u64,
@@ -200,7 +200,7 @@ pub enum HalfKnown {
         /// What is left of it.
         left_ms: u64,
     },
-    /// It has not told what a pair takes.
+    /// It has not reported what a pair takes.
     Pair {
         /// Which.
         pair: PairId,
@@ -240,7 +240,7 @@ pub struct GaveNothing {
 /// that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoRelief {
-    /// What the node has left, as it told last.
+    /// What the node has left, as it reported last.
     pub left_bytes: u64,
     /// What is left since the last move was not told yet, by the node or by another one.
     pub untold: bool,

@@ -42,7 +42,7 @@ pub fn relief_bytes(figures: &Figures, rules: &BalanceRules, node: NodeId) -> Op
     let from = figures.members.iter().find(|member| member.node == node)?;
     let leaves = figures.moving.filter(|moving| moving.from == node).map(|moving| {
         let held = from.pairs.iter().find(|held| held.pair == moving.pair);
-        // Once it is handed over it is its target's, and nobody has told yet what it takes there.
+        // Once it is handed over it is its target's, and nobody has reported yet what it takes there.
         held.and_then(|held| held.load).map_or(ENOUGH_BYTES, |load| load.memory_bytes)
     });
     leaves.max(could_give(figures, rules, node))
@@ -166,7 +166,7 @@ fn is_known(now_ms: u64, member: &MemberFigures, history: &History, rules: &Bala
 }
 
 /// Whether a node takes pairs of full ones, as far as it has room. That it gave one itself a short time ago
-/// does not matter: it has told since what it has left.
+/// does not matter: it has reported since what it has left.
 fn may_take(member: &MemberFigures, rules: &BalanceRules) -> bool {
     takes(member, rules) && pairs_left(member) > 0 && !member.writes_wait
 }

@@ -92,7 +92,7 @@ impl Resolver {
             Ok(_) => known.threads += 1,
             Err(error) => {
                 tracing::warn!(%error, "no thread to look up a name");
-                // Another thread does it. If there is none, it is begun anew when it is next asked for.
+                // Another thread does it. If there is none, it is started anew when it is next asked for.
                 if known.threads == 0 {
                     let why = format!("no thread to look it up: {error}");
                     for name in std::mem::take(&mut known.waiting) {
@@ -104,7 +104,7 @@ impl Resolver {
         }
     }
 
-    /// What is known of a name now. A lookup is begun.
+    /// What is known of a name now. A lookup is started.
     ///
     /// # Errors
     /// See [`Resolver::find_within`].

@@ -201,7 +201,7 @@ mutants! {
     /// Tree nodes that a compaction has emptied.
     CompactedNodesUnrested: "compacted-nodes-unrested",
 
-    /// A put is begun when the log has room for one tree node's image. A test of `crates/pair/src/log.rs`
+    /// A put is started when the log has room for one tree node's image. A test of `crates/pair/src/log.rs`
     /// catches it.
     LogNeedShort: "log-need-short",
     /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/providers/embedded.rs`
@@ -466,7 +466,7 @@ mutants! {
     /// A pair that was handed over is told to clients before it is published. A test of recoveries
     /// (`recovery/tests/suite/copy.rs`) catches it.
     ToldUnpublished: "told-unpublished",
-    /// A move is begun by who balances no more. The twins of the coordinator's tests
+    /// A move is started by who balances no more. The twins of the coordinator's tests
     /// (`crates/cluster/tests/suite/mutants.rs`) catch it.
     BalancerUnasked: "balancer-unasked",
     /// A move begins to a node that drains since it was looked at. Caught as the one before.
@@ -474,8 +474,8 @@ mutants! {
     /// Of two operators who drain the last two nodes at the same time neither is refused. Caught as the one
     /// before.
     LastTwoDrained: "last-two-drained",
-    /// Drains are begun, ended and nodes removed though drains were changed since that was looked at. Caught
-    /// as the one before.
+    /// Drains are started, ended and nodes removed though drains were changed since that was looked at.
+    /// Caught as the one before.
     DrainsUnseen: "drains-unseen",
     /// Of two drains that were planned from the same rows neither is refused, though there is room for one.
     /// Caught as the one before.

@@ -350,7 +350,7 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
     let approach = plan.approach.take().filter(|approach| plan.key == key && approach.slot == meganode.slot);
     let probe = Probe::new(key);
     let (cursor, mut path) = match approach {
-        // Begun with this key, which was checked.
+        // Started with this key, which was checked.
         Some(Approach { cursor, path, .. }) => (cursor, path),
         None => {
             plan.begin(key);

@@ -106,7 +106,7 @@ impl<'a> KeyRange<'a> {
     }
 
     /// What of the range is behind its first leaf: all that is on that side, so that the bound where the scan
-    /// has begun is not compared with each leaf's keys again.
+    /// has started is not compared with each leaf's keys again.
     #[must_use]
     pub fn behind_first_leaf(self) -> KeyRange<'a> {
         match self.direction {

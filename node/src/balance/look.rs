@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cell_placement::{Advice, BalanceRules, Balancer, DrainStall, Explanation, Figures, PairStanding};
 use cell_terms::{Incarnation, NodeId, PairId};
 
-/// Moves that a node has begun as the balancer, by why.
+/// Moves that a node has started as the balancer, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BalanceCounts {
     /// A node was above the mean.
@@ -31,7 +31,7 @@ pub struct BalanceSnapshot {
     pub seat: Option<Incarnation>,
     /// Whether balance is on, by this node's settings.
     pub on: bool,
-    /// Moves that this node has begun as the balancer since its start.
+    /// Moves that this node has started as the balancer since its start.
     pub moves: BalanceCounts,
     /// What this node goes by as the balancer; none: another one is.
     pub look: Option<Arc<BalanceLook>>,
@@ -54,7 +54,7 @@ impl PartialEq for BalanceLook {
 }
 
 impl BalanceLook {
-    /// What a balancer goes by that has just begun, by these rules; none: they cannot be.
+    /// What a balancer goes by that has just started, by these rules; none: they cannot be.
     #[must_use]
     pub fn of(rules: BalanceRules, figures: Figures, at_ms: u64) -> Option<BalanceLook> {
         let mut core = Balancer::new(rules).ok()?;

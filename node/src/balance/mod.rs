@@ -312,7 +312,7 @@ impl BalanceDriver {
         seated.look = Some(Arc::new(BalanceLook { core, figures, at_ms, advice }));
     }
 
-    /// Begins a move, if this node still balances and nothing was begun since its seat was seen.
+    /// Begins a move, if this node still balances and nothing was started since its seat was seen.
     fn begin_move(&mut self, view: &ClusterView, seat: &SeatSeen, planned: &PlannedMove, now_ms: u64) {
         let PlannedMove { pair, to, why, .. } = *planned;
         let Some(target) = view.members.values().rev().find(|member| member.node == to) else { return };

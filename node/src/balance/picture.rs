@@ -143,7 +143,7 @@ fn held(row: &PairRow, told: Option<&ToldPair>, ago_ms: u64, of: Option<&MoveRow
     };
     let (load, held_ms, arrival) = match told {
         Some(told) => (Some(load_of(told)), told.held_ms.saturating_add(ago_ms), arrival_of(told.arrival)),
-        // One that its owner has just made, and has not told of yet.
+        // One that its owner has just made, and has not reported yet.
         None if row.epoch == Epoch(1) => (Some(PairLoad::default()), 0, Arrival::Created { meant_for: None }),
         None => {
             let came =

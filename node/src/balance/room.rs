@@ -1,5 +1,5 @@
 //! Whether nodes can be emptied, and what they hold, by the coordinator's rows alone: for who has no node at
-//! hand to ask. What a member has not told is not known: it may have room, or much that needs some.
+//! hand to ask. What a member has not reported is not known: it may have room, or much that needs some.
 
 use cell_cluster::ClusterView;
 use cell_placement::{BalanceRules, Balancer, DrainRefusal, Figures};
@@ -91,7 +91,7 @@ fn figures(view: &ClusterView) -> Figures {
     picture::figures(view, &seen, true, 0)
 }
 
-/// A member that has told nothing yet, in words.
+/// A member that has reported nothing yet, in words.
 fn unreported(figures: &Figures) -> Option<String> {
     let member = figures.members.iter().find(|member| member.told_ms_ago.is_none())?;
     Some(format!("{} has not told yet what it has", member.node))

@@ -1,5 +1,5 @@
-//! What a node tells of itself: loads over a window, out of what its worker has counted; and when it is worth
-//! a write.
+//! What a node reports of itself: loads over a window, out of what its worker has counted; and when it is
+//! worth a write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,8 +10,8 @@ use crate::figures::{PairUse, WorkerFigures};
 
 /// A window has so many parts, at whose ends counts are kept.
 const PARTS: u64 = 16;
-/// Figures are told anew after a part of the window, whether they changed or not: older ones than a window do
-/// not count.
+/// Figures are reported anew after a part of the window, whether they changed or not: older ones than a
+/// window do not count.
 const TOLD_PARTS: u64 = 4;
 /// Which pairs there are, and what keeps them, is told no more often than this, or than an eighth of the
 /// window.
@@ -131,7 +131,7 @@ pub(super) struct Telling {
     serving_since_ns: Option<u64>,
     latest: Option<WorkerFigures>,
     pairs: BTreeMap<PairId, PairWatch>,
-    /// How pairs came that the worker has not told of yet.
+    /// How pairs came that the worker has not reported yet.
     arrivals: BTreeMap<PairId, ToldArrival>,
     told: Option<Told>,
 }
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(due(&telling, 5 * SECOND), None);
     }
 
-    /// A drain was begun by what had been left some seconds before.
+    /// A drain was started by what had been left some seconds before.
     #[test]
     fn memory_that_shrinks_by_much_of_what_is_left_and_a_full_disk_are_told_within_a_second() {
         let mut telling = Telling::default();

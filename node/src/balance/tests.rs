@@ -1,4 +1,4 @@
-//! The driver over the simulated coordinator: who balances, what is begun, what is cancelled.
+//! The driver over the simulated coordinator: who balances, what is started, what is cancelled.
 
 use cell_cluster::{
     DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveOutcome, MoveStage, NewPair, PairGeometry,
@@ -156,7 +156,7 @@ impl World {
         is_news
     }
 
-    /// A second passes, and nobody tells anything.
+    /// A second passes, and nobody reports anything.
     fn look_a_second_later(&mut self) -> bool {
         self.sim.advance(SECOND);
         self.now_ns += SECOND;
@@ -166,7 +166,7 @@ impl World {
         self.look()
     }
 
-    /// Seconds until a move is begun; none within a minute: none is.
+    /// Seconds until a move is started; none within a minute: none is.
     fn seconds_to_a_move(&mut self) -> Option<u64> {
         let before = self.moves().len();
         (1..60).find(|_| {
@@ -386,7 +386,7 @@ fn move_that_came_to_nothing_is_not_tried_again_at_once() {
     assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
 }
 
-/// The second move was begun 20 s after the first one, and so on, and nobody was told anything.
+/// The second move was started 20 s after the first one, and so on, and nobody was told anything.
 #[test]
 fn drain_of_which_moves_keep_failing_says_so_in_its_row() {
     let mut world = world(0, 1, options(false));
@@ -466,7 +466,7 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
     assert_eq!(lacks_room(world.watch.view(), 2), None, "it has no pairs");
 }
 
-/// Who takes them over holds more soon than it has told.
+/// Who takes them over holds more soon than it has reported.
 #[test]
 fn what_members_hold_is_not_known_while_pairs_are_to_be_taken_over() {
     let mut world = world(0, 2, options(false));
@@ -479,7 +479,7 @@ fn what_members_hold_is_not_known_while_pairs_are_to_be_taken_over() {
     assert_eq!(held_memory(world.watch.view()), Err("2 pairs are to be taken over".to_owned()));
 }
 
-/// Moves there were begun one after the other, and each came to nothing.
+/// Moves there were started one after the other, and each came to nothing.
 #[test]
 fn node_whose_disk_has_no_room_for_logs_gets_no_pair() {
     let options = BalanceOptions { first_segments_bytes: 8 * MIB, ..options(true) };

@@ -333,7 +333,7 @@ impl Membership {
     }
 
     /// In which incident a pair of nobody is: in an open one that it is a part of and was not served since,
-    /// or that has just begun; else in the next one, which counts from now.
+    /// or that has just started; else in the next one, which counts from now.
     fn nobodys(&self, view: &ClusterView, pair: PairId, now_ns: u64) -> Incarnation {
         let mut open = view.incidents.values().filter(|row| row.is_of_nobody() && !row.is_over());
         let has_just_begun = |row: &IncidentRow| {

@@ -55,7 +55,7 @@ impl MoveFigures {
         self.still_since_ns
     }
 
-    /// A copy that is begun anew counts anew.
+    /// A copy that is started anew counts anew.
     pub(super) fn copy_began(&mut self) {
         self.copied_bytes = 0;
     }

@@ -200,7 +200,7 @@ impl SourceMove {
             SourceState::Holding => self.hold(seen),
             SourceState::Freezing => match seen.goes_on() {
                 Some(MoveStage::Ready) => None,
-                // The target has begun its copy anew.
+                // The target has started its copy anew.
                 Some(_) => self.thaw(None),
                 None => self.thaw(Some(why_not(seen))),
             },

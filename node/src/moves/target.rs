@@ -17,8 +17,8 @@ use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
 const REPORT_NS: u64 = 1_000_000_000;
-/// A copy is begun so often, because files that it wanted have gone; and so often one that was ready may fall
-/// behind.
+/// A copy is started so often, because files that it wanted have gone; and so often one that was ready may
+/// fall behind.
 const TRIES_MAX: u32 = 5;
 
 /// Why a move comes to nothing whose copy has fallen behind too often.
@@ -273,7 +273,7 @@ impl TargetMove {
         Some(TargetAction::Drop)
     }
 
-    /// The copy came to nothing. It is begun anew where that may help.
+    /// The copy came to nothing. It is started anew where that may help.
     pub(super) fn copy_failed(&mut self, why: &str, failure: CopyFailure) {
         let may_help = match failure {
             CopyFailure::Final => false,

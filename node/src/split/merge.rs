@@ -119,7 +119,7 @@ impl Merges {
     }
 
     /// Begins the next merge that is due, into whoever is on the left by now. One whose left neighbour takes
-    /// part in another merge waits for that. Whether one has begun.
+    /// part in another merge waits for that. Whether one has started.
     fn begin(&mut self, pairs: &mut Pairs, spread: &Spread, sources: &mut Sources, now_ns: u64) -> bool {
         while let Some((there, by)) = self.due.front().copied() {
             if sources.are_truncating() {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// What is written into one that goes would go with it; and who takes a pair over finds a merge that was
-    /// begun after its log was cut in no log.
+    /// started after its log was cut in no log.
     #[test]
     fn meganode_with_entries_or_of_a_pair_that_leaves_takes_part_in_no_merge() {
         let mut story = two_that_were_emptied();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::split::tests::Story;
 
-    /// It would be begun in a pair that is not there.
+    /// It would be started in a pair that is not there.
     #[test]
     fn packing_that_is_wanted_is_forgotten_with_its_pair_and_with_no_other() {
         let mut packings = Packings::default();

@@ -277,7 +277,7 @@ impl Sources {
     }
 
     /// Begins to merge a meganode, whose range begins at `key`, into its left neighbour, as
-    /// [`Sources::begin`]. Whether it has begun.
+    /// [`Sources::begin`]. Whether it has started.
     pub(super) fn begin_merge(
         &mut self,
         pairs: &mut Pairs,
@@ -569,7 +569,7 @@ mod tests {
         }
     }
 
-    /// How far a split is that was begun at zero, after a step at this time.
+    /// How far a split is that was started at zero, after a step at this time.
     fn state_at(progress: TargetProgress, now_ns: u64) -> Option<SourceState> {
         let mut story = Story::begin(SIZES);
         let name = story.begin_split(MeganodeAt { pair: story.at, slot: RIGHT });

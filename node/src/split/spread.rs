@@ -302,7 +302,7 @@ impl Spread {
         }
     }
 
-    /// A split into a pair has begun.
+    /// A split into a pair has started.
     pub(super) fn begun(&mut self, to: PairId) {
         for fresh in self.fresh.iter_mut().filter(|fresh| fresh.pair == to) {
             fresh.wanted = None;

@@ -1,6 +1,6 @@
-//! When a worker tells its figures.
+//! When a worker reports its figures.
 
-/// How often figures are told, and when next.
+/// How often figures are reported, and when next.
 #[derive(Debug, Default)]
 pub(super) struct FiguresTeller {
     /// Zero: nobody wants them.

@@ -38,7 +38,7 @@ const SESSIONS: usize = 5;
 const SPLITS: usize = 2;
 const GEOMETRY: PairGeometry =
     PairGeometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
-/// Figures are told so often while nothing changes: four times a window of a minute.
+/// Figures are reported so often while nothing changes: four times a window of a minute.
 const TOLD_EVERY_S: u64 = 15;
 /// Bytes of a row of figures at most, without pairs and for each pair.
 const ROW_BYTES: u64 = 400;
@@ -319,7 +319,7 @@ fn coordinator_calls_follow_the_nodes_and_not_the_pairs() {
         for (few, many) in few.iter().zip(&many) {
             let (calls, at_most) = (many.all_calls(), about(few.all_calls() * more));
             assert!(calls <= at_most, "a node's share grows with the nodes: {calls} calls, not {at_most}");
-            // Each node reads what each one tells.
+            // Each node reads what each one reports.
             let (rows, at_most) = (many.rows, about(few.rows * more * more));
             assert!(rows <= at_most, "{rows} rows, not {at_most}");
         }

@@ -29,7 +29,7 @@ pub(super) struct AgentSession<'a> {
     turn: ClusterTurn,
     /// What takes back what lasts.
     remedies: Vec<DrillRequest>,
-    /// What tells the cluster from others, once it is known.
+    /// What distinguishes the cluster from others, once it is known.
     cluster: Option<String>,
 }
 

@@ -154,7 +154,7 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     }
     let is_unknown = |one: &Asked| one.status.is_err() && one.readiness.is_none();
     if !global.json && asked.iter().all(is_unknown) {
-        // That nobody tells, for want of a role say, does not mean that nothing is well.
+        // That nobody reports, for want of a role say, does not mean that nothing is well.
         return asked.remove(0).status.map(|_| Exit::Ok);
     }
     let served: usize = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(pairs_of).sum();

@@ -12,13 +12,13 @@ use cell_terms::text::with_causes;
 
 use super::scale_wire::{NOT_TOLD_NEXT, author, away, refuse};
 
-/// For so long a drill's drain waits until all nodes have told what they have: the one that was restarted
+/// For so long a drill's drain waits until all nodes have reported what they have: the one that was restarted
 /// before tells it a second or two after it serves. A drill waits for longer.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Why drains were not begun.
+/// Why drains were not started.
 #[derive(Debug)]
 pub(crate) enum NotBegun {
     /// They cannot be, as things are.
@@ -213,7 +213,7 @@ pub(super) mod tests {
         assert!(draining(&link).is_empty());
     }
 
-    /// A node that had told nothing was not known to lack room: the drain was begun.
+    /// A node that had reported nothing was not known to lack room: the drain was started.
     #[test]
     fn drill_drains_no_node_before_all_have_told_what_they_have() {
         let link = Sim::new(1).link();
@@ -233,7 +233,7 @@ pub(super) mod tests {
         assert_eq!(draining(&link), [0]);
     }
 
-    /// Two were begun one after the other, and one of them stood half emptied.
+    /// Two were started one after the other, and one of them stood half emptied.
     #[test]
     fn nodes_are_drained_all_at_once_or_none() {
         let link = Sim::new(1).link();

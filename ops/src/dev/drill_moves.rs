@@ -3,8 +3,8 @@
 use cell_cluster::{MoveMotive, MoveRow, PairRow};
 use cell_terms::Incarnation;
 
-/// The pairs of these rows of which a move goes on that balance has begun. What the death of an end leaves of
-/// a move may be under way for ever, and does not count.
+/// The pairs of these rows of which a move goes on that balance has started. What the death of an end leaves
+/// of a move may be under way for ever, and does not count.
 pub(super) fn moved_by_balance(
     pairs: &[PairRow],
     moves: &[MoveRow],

@@ -168,7 +168,7 @@ fn carry_out(
 }
 
 /// Refuses so many nodes if there is no memory for them, or if one of those that are there holds more than
-/// its share would be. While that is not known, whoever asks waits: who has told nothing may hold much.
+/// its share would be. While that is not known, whoever asks waits: who has reported nothing may hold much.
 fn check_memory(
     coordinator: &Arc<dyn Coordinator>,
     memory: &MemoryShares,
@@ -408,7 +408,7 @@ mod tests {
         let unknown = drain(&[1, 2]).unwrap_err();
         assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-3 has not told yet what it has", true));
         assert_eq!(rows(&coordinator), drained);
-        // What was begun goes on, whatever is known.
+        // What was started goes on, whatever is known.
         drain(&[2]).unwrap();
     }
 

@@ -21,7 +21,7 @@ use crate::world::{World, say};
 
 /// A move that has no end by then never has one.
 const PATIENCE_NS: u64 = 60_000 * MS;
-/// What follows a crash has begun by then.
+/// What follows a crash has started by then.
 const REST_NS: u64 = 200 * MS;
 /// The coordinator stands still for so long: for less than a lease, and for more.
 const STILL_NS: [u64; 2] = [50 * MS, 1_500 * MS];
@@ -89,7 +89,7 @@ impl World {
         moves.of(watched.pair).ok().flatten().filter(|of| of.number == watched.number)
     }
 
-    /// Whether the move is at a point. One that has ended before it is begun anew.
+    /// Whether the move is at a point. One that has ended before it is started anew.
     fn is_at(&mut self, point: MovePoint, watched: Watched) -> bool {
         let source = self.nodes.iter().find(|node| node.host == watched.source);
         match point {

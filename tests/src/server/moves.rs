@@ -15,7 +15,7 @@ impl Server {
         self.try_move(asked, pair, to).expect("the node answers in JSON")
     }
 
-    /// As [`Self::ask_move`]; none if nobody answers just now. The move may have begun all the same.
+    /// As [`Self::ask_move`]; none if nobody answers just now. The move may have started all the same.
     pub fn try_move(&self, asked: u16, pair: u64, to: u64) -> Option<(u16, Value)> {
         let wanted = json!({"pair": pair, "to": to}).to_string();
         let (status, shown) = self.http_post(asked, "/api/v1/moves?dry_run=1", &wanted)?;

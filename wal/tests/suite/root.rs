@@ -120,7 +120,7 @@ fn prepare_out_of(ring: &mut Ring, generation: u32, released: Option<u32>) -> Re
     }
 }
 
-/// Whether no folder is made and no image begun while the log root is not there.
+/// Whether no folder is made and no image started while the log root is not there.
 pub(crate) fn folders_and_images_ask() -> bool {
     let mount = Mount::new();
     let storage: Arc<dyn Storage> = Arc::new(mount.storage.clone());

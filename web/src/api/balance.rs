@@ -39,7 +39,7 @@ pub(crate) struct NodeBalance {
 pub(crate) struct PairBalance {
     pub(crate) pair: u32,
     pub(crate) node: u32,
-    /// None: its owner has not told.
+    /// None: its owner has not reported.
     pub(crate) bytes: Option<u64>,
     /// Of the worker's time. None as above.
     pub(crate) load_share: Option<f64>,
@@ -47,7 +47,7 @@ pub(crate) struct PairBalance {
     pub(crate) obstacle: Option<String>,
 }
 
-/// Moves that the balancer has begun since its process began, by why; and those that it has cancelled.
+/// Moves that the balancer has started since its process began, by why; and those that it has cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MovesBegun {
     pub(crate) above: u64,

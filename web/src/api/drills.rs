@@ -985,7 +985,7 @@ mod tests {
         assert_eq!((started.status, &started.body["runner"]), (202, &json!(2)), "{started:?}");
     }
 
-    /// A drill was once begun whatever had become of its preview.
+    /// A drill was once started whatever had become of its preview.
     #[test]
     fn drill_that_would_stop_something_else_than_its_preview_showed_is_refused() {
         let mut drilled = Drilled::start(3);

@@ -271,7 +271,7 @@ fn loads(nodes: &[&NodeRow], pairs: &[PairRow], takes: &dyn Fn(&NodeRow) -> bool
             .filter(|pair| pair.owner.is_some_and(|owner| owner.0.to_string() == node.incarnation));
         let granted: BTreeMap<u32, u64> =
             node.pairs.iter().copied().zip(node.pairs_granted_bytes.iter().copied()).collect();
-        // Of one that its node has not told of, all that its regions can grow to.
+        // Of one that its node has not reported, all that its regions can grow to.
         let bytes = |pair: &PairRow| {
             let told = granted.get(&pair.pair.0).copied();
             told.unwrap_or_else(|| pair.geometry.bytes())

@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the cluster's place for a drill may take to be had: for the end of the last one, and for calls of
 /// a coordinator that is slow.
 const TAKE_PATIENCE: Duration = OVER_PATIENCE.saturating_add(Duration::from_secs(2));
-/// A drill that has not begun in this time does not begin. Who asked another node for it waits for longer
+/// A drill that has not started in this time does not begin. Who asked another node for it waits for longer
 /// than that, and so knows what became of it.
 pub(crate) const BEGIN_WITHIN: Duration = TAKE_PATIENCE.saturating_add(CHECK_WITHIN);
 
@@ -82,7 +82,7 @@ impl Drills {
         self.runs().iter().rev().map(|run| run.row()).collect()
     }
 
-    /// How far each is that has begun, the oldest first.
+    /// How far each is that has started, the oldest first.
     pub(crate) fn seen(&self) -> Vec<RunSeen> {
         let has_begun = |seen: &RunSeen| seen.state != RunState::Beginning;
         self.runs().iter().map(|run| run.seen()).filter(has_begun).collect()
@@ -202,7 +202,7 @@ impl Drills {
         }
     }
 
-    /// It has not begun. One that was halted meanwhile stays: who did that sees what became of it.
+    /// It has not started. One that was halted meanwhile stays: who did that sees what became of it.
     fn forget(&self, run: &Run) {
         if run.halt_flag().load(Ordering::Relaxed) {
             run.end(Err(DrillError::Interrupted));

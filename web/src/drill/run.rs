@@ -124,7 +124,7 @@ struct Progress {
 }
 
 impl Run {
-    /// It is asked for now, and is to be begun by the node `runner`; `now_unix_ms` is the wall clock, for
+    /// It is asked for now, and is to be started by the node `runner`; `now_unix_ms` is the wall clock, for
     /// people.
     pub(crate) fn new(
         id: String,
@@ -381,7 +381,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A run of this node and name, which has begun.
+    /// A run of this node and name, which has started.
     pub(crate) fn run(id: &str, node: u16) -> Run {
         let run = Run::new(id.to_owned(), wanted(FaultKind::Kill, node), None, 2, || 1_000);
         run.begin();

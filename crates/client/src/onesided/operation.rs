@@ -123,7 +123,7 @@ struct PlannedLeaf {
 #[derive(Debug, Default)]
 pub(crate) struct ReadOperation {
     pub(crate) state: ReadState,
-    /// Which attempt at which operation of this slot it is: what was begun under another number is not its.
+    /// Which attempt at which operation of this slot it is: what was started under another number is not its.
     pub(crate) serial: u32,
     request: ReadRequest,
     lookups: Vec<Lookup>,

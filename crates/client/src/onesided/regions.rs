@@ -139,7 +139,7 @@ impl Regions {
         self.by_pair.insert(by_pair, (pair, at));
     }
 
-    /// A pair's registrations are of the past, and nothing that was begun names its place any more.
+    /// A pair's registrations are of the past, and nothing that was started names its place any more.
     pub(crate) fn remove(&mut self, at: PairAt) {
         if self.first() == Some(at) {
             self.root = None;

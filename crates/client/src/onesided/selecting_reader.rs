@@ -34,7 +34,7 @@ impl Reader {
         }
         let (kind, one_sided) = (kind_of(operation), self.obstacle(link, now_ns));
         if one_sided.is_err() {
-            self.lacks_root(); // no search is begun that would find it out
+            self.lacks_root(); // no search is started that would find it out
         }
         let Some(selectors) = &mut self.selectors else { return true };
         let wants_meganode = one_sided.is_ok() && selectors.wants_meganode(link, kind);

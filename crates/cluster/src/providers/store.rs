@@ -679,7 +679,7 @@ mod tests {
         assert_eq!(remaining_ns(&mut store, short, 5 * SECOND / 2), None, "a fifth is no gap");
     }
 
-    /// By how long it lasts it cannot be told from one that is renewed.
+    /// By how long it lasts it cannot be distinguished from one that is renewed.
     #[test]
     fn lease_that_is_kept_is_not_counted_as_renewed() {
         let mut store = CoordinatorStore::new(7);

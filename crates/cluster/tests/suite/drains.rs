@@ -171,7 +171,7 @@ fn drains_whose_answers_are_lost_are_begun_and_ended_once() {
     assert_eq!(drains.list().unwrap(), []);
 }
 
-/// "The coordinator cannot be reached. Nothing was changed.", of a drain that the try before had begun.
+/// "The coordinator cannot be reached. Nothing was changed.", of a drain that the try before had started.
 #[test]
 fn drains_whose_answers_are_lost_before_the_coordinator_goes_are_of_unknown_outcome() {
     let (_sim, link, drains, _) = cluster(2);

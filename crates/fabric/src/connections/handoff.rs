@@ -3,7 +3,7 @@
 //! The worker's own connections stay with the endpoint that listens. Sockets for the one-sided service, and
 //! for the worker's endpoint over `verbs`, are handed over: the endpoint that listens reads the hello and
 //! nothing beyond it, then leaves the socket on the other one's queue and rings. That one judges its own
-//! limits and answers the hello. TLS that was begun goes along with its socket.
+//! limits and answers the hello. TLS that was started goes along with its socket.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

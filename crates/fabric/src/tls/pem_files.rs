@@ -119,7 +119,8 @@ pub(super) fn certified_key(files: &TlsFiles) -> Result<CertifiedKey, TlsError> 
     })
 }
 
-/// By what a file that was changed or replaced is told from what it was; none: it cannot be looked at.
+/// By what a file that was changed or replaced is distinguished from what it was; none: it cannot be looked
+/// at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(Option<[i64; 7]>);
 

@@ -248,9 +248,9 @@ impl Socket {
         }
     }
 
-    /// Tells a peer with which TLS has not begun that there is no room, so that it comes again; false: there
-    /// is no such peer, or it is past that. One that has said nothing may want no TLS, and is told that it is
-    /// spoken here.
+    /// Tells a peer with which TLS has not started that there is no room, so that it comes again; false:
+    /// there is no such peer, or it is past that. One that has said nothing may want no TLS, and is told that
+    /// it is spoken here.
     pub(crate) fn turn_away_before_tls(&mut self) -> bool {
         let has_spoken = match &self.layer {
             Layer::Plain | Layer::Unwanted => return false,

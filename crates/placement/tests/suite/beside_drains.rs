@@ -82,7 +82,7 @@ fn room_that_a_pair_of_a_drain_is_to_find_is_left_to_it() {
     let relief = planned(balancer.look(NOW_MS, &figures).step);
     assert_eq!((relief.pair, relief.to), (PairId(102), NodeId(2)), "node 3 has most left, and is to get it");
     at(&mut figures, 2).memory_left_bytes = 50 * MIB;
-    // First it is seen that the move is over, and then that both ends have told since.
+    // First it is seen that the move is over, and then that both ends have reported since.
     for second in [1, 3] {
         assert_eq!(rest(balancer.look(NOW_MS + second * 1_000, &figures).step), DRAIN_WAITS);
     }
@@ -102,7 +102,7 @@ fn move_that_relieves_a_full_node_is_not_cancelled_for_a_drain() {
     assert!(goes_on(balancer.look(NOW_MS + 1_000, &figures).step));
     let mut new = Balancer::new(BalanceRules::default()).unwrap();
     assert!(goes_on(new.look(NOW_MS, &figures).step), "it sees that the node is full");
-    // Its clients wait no more; who has begun the move knows all the same, and another one does not.
+    // Its clients wait no more; who has started the move knows all the same, and another one does not.
     at(&mut figures, 1).writes_wait = false;
     assert!(goes_on(balancer.look(NOW_MS + 2_000, &figures).step));
     let why = CancelReason::DrainBegan { node: NodeId(4) };

@@ -9,7 +9,7 @@ use cell_terms::{NodeId, PairId};
 use crate::cluster::{MIB, NOW_MS, at, look, planned, rest};
 use crate::relief::{FULL, full, is_relief, relief_alone, small_nodes};
 
-/// All have told what they have so long ago.
+/// All have reported what they have so long ago.
 fn told(figures: &mut Figures, ago_ms: u64) {
     figures.members.iter_mut().for_each(|member| member.told_ms_ago = Some(ago_ms));
 }
@@ -82,8 +82,8 @@ fn move_of_balance_goes_on_while_all_that_would_help_has_just_failed() {
     assert_eq!(balancer.look(retried_ms, &figures).step, cancelled);
 }
 
-/// A move under way was taken for one that was over at each look: what its ends had told did not count then,
-/// and once it was cancelled the full node gave nothing until they had told something again.
+/// A move under way was taken for one that was over at each look: what its ends had reported did not count
+/// then, and once it was cancelled the full node gave nothing until they had reported something again.
 #[test]
 fn move_that_was_under_way_for_long_and_is_cancelled_has_changed_nothing() {
     let (mut figures, mut balancer) = (full(), relief_alone());
@@ -99,7 +99,7 @@ fn move_that_was_under_way_for_long_and_is_cancelled_has_changed_nothing() {
     assert!(is_relief(&balancer.look(NOW_MS + 4_000, &figures).step));
 }
 
-/// It counted as one that had changed nothing: what its ends had told before it was believed.
+/// It counted as one that had changed nothing: what its ends had reported before it was believed.
 #[test]
 fn move_that_is_handed_over_before_its_cancelling_is_seen_counts() {
     let (mut figures, mut balancer) = (full(), relief_alone());
@@ -124,7 +124,7 @@ fn move_that_is_handed_over_before_its_cancelling_is_seen_counts() {
     assert!(is_relief(&balancer.look(NOW_MS + 3_000, figures).step));
 }
 
-/// Whatever has failed, and whenever each has told what it has.
+/// Whatever has failed, and whenever each has reported what it has.
 #[test]
 fn full_node_gives_a_pair_once_the_move_that_was_cancelled_for_it_is_gone() {
     let (mut cancelled, mut kept) = (0, 0);

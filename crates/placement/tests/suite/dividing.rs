@@ -1,5 +1,5 @@
 //! Nodes that divide what is too large to move, beside a balancer: it ends, with all nodes alike, however
-//! few pairs there were and however late figures are told.
+//! few pairs there were and however late figures are reported.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};

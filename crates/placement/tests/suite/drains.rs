@@ -71,7 +71,7 @@ fn plan_is_tight_where_an_even_one_would_not_fit() {
     assert!(at(&mut figures, 1).pairs.is_empty());
 }
 
-/// One that filled the others to the last byte was begun, and stood half done when they had grown a little.
+/// One that filled the others to the last byte was started, and stood half done when they had grown a little.
 #[test]
 fn plan_leaves_the_others_room_to_grow() {
     let mut figures = cluster(&[vec![pair(40, 0), pair(40, 0)], vec![], vec![]]);
@@ -81,7 +81,7 @@ fn plan_leaves_the_others_room_to_grow() {
         }
         assert_eq!(balancer().drain_plan(&figures, &[NodeId(1)]).is_ok(), fits, "{left} MiB");
     }
-    // What was begun goes on with less.
+    // What was started goes on with less.
     for node in [2, 3] {
         at(&mut figures, node).memory_left_bytes = 40 * MIB;
     }
@@ -140,7 +140,7 @@ fn drain_that_a_plan_permits_is_carried_out_to_its_end() {
     assert!((100..400).contains(&permitted), "{permitted} of 400");
 }
 
-/// Its moves were begun one after the other, and came to nothing.
+/// Its moves were started one after the other, and came to nothing.
 #[test]
 fn drain_to_full_disks_is_refused_and_no_pair_goes_to_one() {
     let mut figures = cluster(&[vec![pair(100, 0)], vec![], vec![pair(50, 0)]]);

@@ -393,7 +393,7 @@ fn waits_for_newer_figures() {
     at(&mut figures, 2).pairs_max = 1;
     let mut balancer = relief_alone();
     assert!(is_relief(&balancer.look(NOW_MS, &figures).step));
-    // The pair is its target's, and neither end has told of that.
+    // The pair is its target's, and neither end has reported that.
     let moved = at(&mut figures, 1).pairs.remove(2);
     at(&mut figures, 3).pairs.push(HeldPair { load: None, arrival: Arrival::TakenOver, ..moved });
     for second in 1..10 {

@@ -1,4 +1,5 @@
-//! Checkpoints that come to nothing: the worker serves on, says why, and tries again. One that is not begun.
+//! Checkpoints that come to nothing: the worker serves on, says why, and tries again. One that is not
+//! started.
 
 use cell_cluster::PairGeometry;
 use cell_node::{CheckpointFailure, Command, ControlEvent, WorkerOptions};

@@ -162,7 +162,7 @@ fn emptied_meganodes_are_merged_and_the_router_forgets_them() {
     merges_go_by_what_is_durable();
 }
 
-/// A write to each side, so many turns after a merge has begun, and nothing is lost, nor in the way.
+/// A write to each side, so many turns after a merge has started, and nothing is lost, nor in the way.
 pub(crate) fn writes_amid_a_merge(turns: u32) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let (_, mut number) = until_merging(&mut world);

@@ -84,7 +84,7 @@ fn pass(world: &mut World, seconds: u64) {
     }
 }
 
-/// Whether the worker has told last that writes wait.
+/// Whether the worker has reported last that writes wait.
 fn told(world: &mut World) -> Option<bool> {
     let mut told = world.take_commands(0).into_iter().filter_map(|command| match command {
         Command::Figures(figures) => Some(figures.writes_wait),
@@ -142,7 +142,7 @@ fn put_is_refused_at_once_where_no_pair_could_leave() {
     }
 }
 
-/// A load that was begun after another one had been refused was refused at once, for half a minute.
+/// A load that was started after another one had been refused was refused at once, for half a minute.
 #[test]
 fn puts_of_a_client_come_again_though_those_of_another_have_waited_in_vain() {
     let (mut world, _others) = world();

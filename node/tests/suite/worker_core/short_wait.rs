@@ -19,7 +19,7 @@ const VALUE: [u8; 4_000] = [b'v'; 4_000];
 /// After a split that failed, the next one waits so long; after several in a row, a hundred times that.
 const RETRY_NS: u64 = 100 * MS;
 
-/// Puts come, one a turn, until one more split has begun; the next number. Its `Start` is not durable yet.
+/// Puts come, one a turn, until one more split has started; the next number. Its `Start` is not durable yet.
 fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
     let (before, mut number) = (world.worker().split_counts().begun, first);
     while world.worker().split_counts().begun == before {

@@ -206,7 +206,7 @@ fn steps_of_a_split_that_last_wait_for_the_seal_of_the_other_side() {
     steps_that_last_wait_for_the_seal_of_the_other_side();
 }
 
-/// Loads until a split has begun, the source's log being held from a put on; the number of puts.
+/// Loads until a split has started, the source's log being held from a put on; the number of puts.
 fn begin_held(held_from: u64) -> (World, u64) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let mut number = 1;

@@ -263,7 +263,7 @@ fn give_asked(world: &mut World) {
     world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
 }
 
-/// A load that was faster than figures are told: it left all in one pair, which no move makes better, and
+/// A load that was faster than figures are reported: it left all in one pair, which no move makes better, and
 /// nothing else splits once it is over.
 #[test]
 fn pair_that_is_too_large_to_move_is_divided_without_another_write() {

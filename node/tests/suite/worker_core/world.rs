@@ -408,7 +408,7 @@ impl World {
         budget.reserve(MemoryKind::Logs, budget.available() - bytes).unwrap()
     }
 
-    /// Its worker tells its figures so often.
+    /// Its worker reports its figures so often.
     pub(crate) fn telling(mut self, every_ns: u64) -> World {
         self.serving.worker = self.serving.worker.telling(every_ns);
         self

@@ -51,7 +51,7 @@ pub(crate) fn run(global: &Global, arguments: &ShowArgs) -> anyhow::Result<Exit>
         }
     }
     if !global.json && shape.rows.is_empty() && !shape.missing.is_empty() {
-        return Err(shape.missing.remove(0).error); // nobody told
+        return Err(shape.missing.remove(0).error); // nobody reported
     }
     shape.rows.sort_by_key(|row| (row.used != MeganodeUse::Router, row.low, row.pair, row.slot));
     if global.json {

@@ -193,7 +193,8 @@ export interface SeriesDocument extends Document {
 /**
  * `bytes` are of extents, about: a pair's shared out by entries. `node` of several meganodes is who has most of the
  * entries; null: nobody serves them. `state`: entries, splitting, unserved, or "not told" where `node` did not
- * answer. Reads are those that servers carried out, and one-sided ones as clients tell of them: see `HeatDocument`.
+ * answer. Reads are those that servers carried out, and one-sided ones as clients report them: see
+ * `HeatDocument`.
  */
 export interface Bucket {
   low: Key; high: Key | null; meganodes: number; entries: number; bytes: number; tree_nodes: number;

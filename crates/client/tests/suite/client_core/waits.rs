@@ -1,4 +1,4 @@
-//! Waits that have begun end as soon as they would by what has become known since: other settings, another
+//! Waits that have started end as soon as they would by what has become known since: other settings, another
 //! table, a server for a client that had none.
 
 use cell_client::{ClientOptions, Completion, Output, Ticket};

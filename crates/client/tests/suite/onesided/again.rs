@@ -1,4 +1,4 @@
-//! Memory that was known, and is no more: the node of a pair has died, or all nodes have begun anew. It is
+//! Memory that was known, and is no more: the node of a pair has died, or all nodes have started anew. It is
 //! read again as soon as somebody serves the pair, by who reads alone and by who chooses for each read.
 
 use cell_client::Search;

@@ -32,7 +32,7 @@ fn harness() -> ReadHarness {
     harness
 }
 
-/// All that was begun in between was found in place.
+/// All that was started in between was found in place.
 #[track_caller]
 fn assert_in_place(before: &OneSidedCounters, after: &OneSidedCounters) {
     let (begun, in_place) = (after.started - before.started, after.in_place - before.in_place);

@@ -25,7 +25,7 @@ pub(crate) struct TwoNodeHarness {
     /// The node at the other end of each connection.
     pub(crate) links: BTreeMap<LinkId, usize>,
     pub(crate) alive: [bool; 2],
-    /// How often each node has begun anew.
+    /// How often each node has started anew.
     lives: [u64; 2],
     /// Nodes that let whoever calls wait; who does.
     pub(crate) slow: [bool; 2],

@@ -149,7 +149,7 @@ impl Http {
         words(asked, error)
     }
 
-    /// An answer was begun, and did not end.
+    /// An answer was started, and did not end.
     fn broken_off(&self, member: usize, times: TryTimes, error: &ureq::Error) -> PostFailure {
         let kind = match error {
             ureq::Error::Timeout(_) => io::ErrorKind::TimedOut,

@@ -1,8 +1,8 @@
 //! Logging in to etcd: one log-in of a process at a time, which goes on when the call that wanted it is over.
 //!
 //! etcd hashes passwords slowly, on purpose. When all nodes lose their tokens at once, a log-in takes several
-//! times as long as a call may. Were each given up with its call, and begun anew by the next one, etcd would
-//! hash for nobody, for ever:
+//! times as long as a call may. Were each given up with its call, and started anew by the next one, etcd
+//! would hash for nobody, for ever:
 //!
 //! 1. a password is changed, or a right, or etcd is started again: no token counts any more;
 //! 2. all threads of all nodes log in, and a log-in takes a second;

@@ -43,7 +43,7 @@ export function MovesPanel({ nodes, regions }: MovesPanelProps) {
   );
 }
 
-/** A move that was begun here is shown until the node has seen it, too. */
+/** A move that was started here is shown until the node has seen it, too. */
 function withBegun(rows: MoveRow[], begun: MoveRow | null): MoveRow[] {
   if (!begun || rows.some((row) => row.pair === begun.pair && row.number >= begun.number)) return rows;
   return [begun, ...rows.filter((row) => row.pair !== begun.pair)];

@@ -9,12 +9,12 @@ const BEGIN_TIMEOUT_MS = 30_000;
 
 export interface AskedDrill {
   kind: string; node: number; body: Record<string, unknown>;
-  /** Under which it is begun once, however often it is asked for. */
+  /** Under which it is started once, however often it is asked for. */
   key: string;
   sinceMs: number;
-  /** Why it has not begun; null: that is not said. */
+  /** Why it has not started; null: that is not said. */
   problem: ApiProblem | null;
-  /** The run that has begun; null: none. */
+  /** The run that has started; null: none. */
   run: string | null;
 }
 

@@ -88,7 +88,7 @@ function Blast({ preview }: { preview: Resource<DrillPreview> }) {
   );
 }
 
-/** What was asked for, and what it waits for; or why it has not begun. */
+/** What was asked for, and what it waits for; or why it has not started. */
 function AskedNote({ drill, runs }: { drill: AskedDrill; runs: DrillRun[] }) {
   const now = useNow();
   const name = `${drill.kind} of node ${drill.node}`;

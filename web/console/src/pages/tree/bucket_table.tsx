@@ -6,7 +6,7 @@ import { bytes, keyText, perSecond, share, shortened, whole } from "../../parts/
 import { Table } from "../../parts/table";
 import { urlWith } from "../../state/url";
 
-/** Nobody tells of the meganodes of a range: then nothing of it is zero. */
+/** Nobody reports the meganodes of a range: then nothing of it is zero. */
 const ifTold = (bucket: Bucket, value: number): number | null => (bucket.meganodes === 0 ? null : value);
 
 export function BucketTable({ document }: { document: BucketsDocument }) {

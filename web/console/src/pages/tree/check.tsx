@@ -1,4 +1,4 @@
-// A check of the whole tree by its nodes, while they serve: it is begun here, how far it is, what it found.
+// A check of the whole tree by its nodes, while they serve: it is started here, how far it is, what it found.
 
 import { useEffect, useState } from "preact/hooks";
 import { asProblem, ask, idempotencyKey } from "../../api/client";
