@@ -14,7 +14,7 @@
 //!
 //! Blocks of nodes and extents alternate. The tag of a block of extents counts the units of 2 MiB that all
 //! extents up to its end lie in, with the region's first unit, so that the last one says what memory they
-//! take; it is zero in images of earlier versions.
+//! take.
 //!
 //! The header's geometry: tree node bytes `u32`, zero `u32`, slot bytes `u64`, node region bytes `u64`,
 //! extent region bytes `u64`.

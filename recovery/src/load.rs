@@ -69,7 +69,7 @@ impl Load {
     }
 
     /// Bytes that the pair's regions take at least, once all of it is loaded: what its tree nodes and extents
-    /// lie in. An image of an earlier version does not say where its extents lie.
+    /// lie in.
     pub(crate) fn region_bytes(&self) -> u64 {
         let (mut node_bytes, mut extent_units) = (HEADER_BYTES, 1);
         for block in self.image.blocks() {

@@ -12,8 +12,8 @@ use cell_terms::{NodeId, PairId};
 pub struct Figures {
     /// The members. No node twice.
     pub members: Vec<MemberFigures>,
-    /// Pairs that somebody is to take over. Not those that all members declined or that a person must look
-    /// at: they hold up nothing.
+    /// Pairs that somebody is to take over. Not those that all members declined or that an operator must
+    /// inspect: they hold up nothing.
     pub takeovers_open: u32,
     /// The move whose row is there.
     pub moving: Option<MoveUnderWay>,
@@ -266,7 +266,7 @@ impl fmt::Display for PairHold {
             PairHold::Split => "it takes part in a split that is not open yet",
             PairHold::Takeover => "its takeover is not over",
             PairHold::Check => "it is being checked",
-            PairHold::Damaged => "it was found damaged, and a person must look at it",
+            PairHold::Damaged => "it was found damaged, and an operator must inspect it",
         })
     }
 }

@@ -167,7 +167,7 @@ fn arrival_of(told: ToldArrival) -> Arrival {
     }
 }
 
-/// Pairs that somebody is to take over. What all declined, or a person must look at, holds up nothing.
+/// Pairs that somebody is to take over. What all declined, or an operator must inspect, holds up nothing.
 fn takeovers_open(view: &ClusterView, members: &BTreeMap<NodeId, &MemberRow>) -> u32 {
     let live: BTreeSet<Incarnation> = members.values().map(|row| row.incarnation).collect();
     let lives = |incarnation: Incarnation| live.contains(&incarnation);
