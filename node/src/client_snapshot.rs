@@ -44,9 +44,9 @@ pub struct ClientTotals {
     pub unlisted: u64,
     /// What all have counted.
     pub counts: ClientCounts,
-    /// One-sided reads of which they told the meganode.
+    /// One-sided reads of which they named the meganode.
     pub told_reads: u64,
-    /// One-sided reads of which they told no meganode that this node has, or more than can have been, or
+    /// One-sided reads of which they named no meganode that this node has, or more than can have been, or
     /// without being allowed to read.
     pub untold_reads: u64,
 }

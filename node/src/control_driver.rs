@@ -172,7 +172,7 @@ impl<L> ControlDriver<L> {
         }
     }
 
-    /// One that takes part in balance: it tells what its node has, and balances if nobody else does.
+    /// One that takes part in balance: it reports what its node has, and balances if nobody else does.
     #[must_use]
     pub fn balancing(mut self, options: BalanceOptions) -> ControlDriver<L> {
         self.agent.follow_balance();

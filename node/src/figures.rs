@@ -1,5 +1,5 @@
-//! What a worker tells the control thread of its pairs each second, for balance: sizes, and what they have
-//! cost it so far.
+//! What a worker reports to the control thread of its pairs each second, for balance: sizes, and what they
+//! have cost it so far.
 
 use cell_cluster::{ToldHold, ToldState};
 use cell_terms::{Epoch, PairId};

@@ -9,14 +9,14 @@ use crate::running_time::RunningTime;
 use crate::warning;
 
 /// The control thread comes back several times a second. While the coordinator hangs it does so after a few
-/// calls, of which each takes up to 10 s. Of one that has not for so long is told.
+/// calls, of which each takes up to 10 s. One that has not for so long is reported.
 const CONTROL_SILENT_NS: u64 = 30_000_000_000;
-/// That clients were refused is told for so long.
+/// That clients were refused is reported for so long.
 const REFUSED_SHOWN_NS: u64 = 60_000_000_000;
-/// A coordinator that has not answered calls in a row over so long is told of: one call may fail, or an
+/// A coordinator that has not answered calls in a row over so long is reported: one call may fail, or an
 /// election stand between.
 const AWAY_NS: u64 = 1_000_000_000;
-/// That it has not is told for so long after the last call: the next one may take the longest deadline.
+/// That it has not is reported for so long after the last call: the next one may take the longest deadline.
 const AWAY_SHOWN_NS: u64 = 15_000_000_000;
 
 /// Calls of one kind that the coordinator has not answered, in a row.

@@ -5,7 +5,7 @@ use cell_terms::{Csn, PairId};
 
 use crate::running_time::RunningTime;
 
-/// A wait of this length is told.
+/// A wait of this length is reported.
 const LONG_NS: u64 = 3_000_000_000;
 
 /// See the module's text. It is looked at with each tick.

@@ -81,7 +81,7 @@ mod tests {
         }
         let fabric = members.list().unwrap().remove(0).fabric;
         assert_eq!(fabric, "sim:1", "nothing else is changed");
-        // What is told is not written again.
+        // What was reported is not written again.
         link.plan([Fault::NotReached]);
         told.tell(8 * GIB, SECOND);
         assert!(members.list().is_err(), "the fault is there still");

@@ -39,8 +39,8 @@ pub struct MeganodeShape {
     /// Writes a second between the last two rounds; `None` when there was but one.
     pub writes_per_second: Option<f32>,
     /// Likewise, reads: searches, gets and pages of scans that the server carried out, and one-sided ones of
-    /// which clients told in the last two seconds. They tell once a second, which is now before a round, now
-    /// behind it.
+    /// which clients reported in the last two seconds. They report once a second, which is now before a
+    /// round, now behind it.
     pub reads_per_second: Option<f32>,
 }
 

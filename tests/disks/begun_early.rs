@@ -3,7 +3,8 @@
 //!
 //! Under a whole node that is left to luck: below FUSE a write waits while a flush is under way, so hardly
 //! one completes meanwhile. Here the real rings and the real flush write the logs of two pairs on such a
-//! disk, and a flush is told late: the disk has carried it out, and a write completes before anybody knows.
+//! disk, and a flush is reported late: the disk has carried it out, and a write completes before anybody
+//! knows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -115,12 +116,12 @@ fn read(root: &Path, pair: u32) -> Result<Csn, WalError> {
     Ok(reader.ended().expect("it was read to its end").cut)
 }
 
-/// A flush that is told late.
+/// A flush that is reported late.
 struct Late {
     flusher: Arc<Flusher>,
     /// The disk has carried it out.
     flushed: Receiver<()>,
-    /// Now it is told.
+    /// Now it is reported.
     tell: Sender<()>,
 }
 
@@ -161,9 +162,9 @@ impl Late {
     }
 }
 
-/// The first pair's writes complete, a flush begins and is told late; meanwhile the second pair's complete.
-/// Then the power goes. Whether the first and the second pair have lost what was acknowledged; none, said
-/// loudly, where nobody knows that one flush covers all.
+/// The first pair's writes complete, a flush begins and is reported late; meanwhile the second pair's
+/// complete. Then the power goes. Whether the first and the second pair have lost what was acknowledged;
+/// none, said loudly, where nobody knows that one flush covers all.
 fn losses(disk: &mut FaultyDisk, folder: &str, dice: &mut Dice) -> Option<[bool; 2]> {
     let root = disk.mount().join(folder);
     let LogRoot { storage, flush_ground, .. } = LogRoot::open(&root).expect("a log root is fit");

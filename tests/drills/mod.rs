@@ -94,7 +94,7 @@ fn wait_healthy(server: &Server) -> BTreeMap<u64, Vec<u64>> {
     server.wait_healthy().owned()
 }
 
-/// The shape of the tree, once all nodes tell theirs.
+/// The shape of the tree, once all nodes report theirs.
 fn shape(server: &Server) -> Value {
     let address = server.address().to_string();
     let told = || {

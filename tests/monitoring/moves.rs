@@ -1,4 +1,4 @@
-//! What metrics, documents and events tell of a planned move, in a cluster whose truth the test knows.
+//! What metrics, documents and events say of a planned move, in a cluster whose truth the test knows.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).expect("it is not that late")
 }
 
-/// The pair's events as a node tells them, oldest first: what, and when.
+/// The pair's events as a node reports them, oldest first: what, and when.
 fn told(events: &Value, pair: u64) -> Vec<(String, u64)> {
     let of_pair = |event: &&Value| event["details"]["pair"] == pair;
     let told = |event: &Value| {

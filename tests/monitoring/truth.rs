@@ -29,7 +29,7 @@ fn is_whole(status: &Value, entries_all: u64) -> bool {
         && status["pairs"]["served"] == status["pairs"]["all"]
 }
 
-/// The events of a node's death, as one node tells them, newest first: id and time.
+/// The events of a node's death, as one node reports them, newest first: id and time.
 fn told(document: &Value, incarnation: &str) -> Vec<(String, u64)> {
     let of = |event: &Value| {
         let id = event["id"].as_str().expect("a text").to_owned();

@@ -697,7 +697,7 @@ mod tests {
         assert_eq!(at("member_left"), at("incident") - 1);
     }
 
-    /// Each of two nodes is the first to tell of a part.
+    /// Each of two nodes is the first to report a part.
     #[test]
     fn merged_losses_are_over_after_their_takeovers() {
         let event = |id: &str, at_unix_ms| Event {
@@ -824,7 +824,7 @@ mod tests {
         assert_eq!(rows, [("b", 9), ("c", 7), ("a", 4)]);
     }
 
-    /// It was told after the moves, at the time of the look that found it.
+    /// It was logged after the moves, at the time of the look that found it.
     #[test]
     fn drain_comes_before_the_moves_that_it_causes_and_its_end_after_them() {
         let row = DrainRow {
@@ -852,7 +852,7 @@ mod tests {
         assert_eq!(told, [("drain-3-1200", 1_200), begun, handed, moved, ("drained-3-1200", 2_000)]);
     }
 
-    /// Each node that saw it told of another event; and of balance, while that was off.
+    /// Each node that saw it reported another event; and of balance, while that was off.
     #[test]
     fn balancer_is_told_once_by_all_nodes_with_what_it_moves() {
         let seen_at = |revision: u64, on: bool| {

@@ -1,5 +1,5 @@
 //! How much each range of a node's keys was written and read over the last hour, also one-sidedly as far as
-//! clients tell: a row for each ten seconds.
+//! clients report: a row for each ten seconds.
 //! A pure core: it is shown a node's tree once a second.
 //!
 //! A range is a meganode, or several neighbours where a node has many, so that a row is bounded. A row keeps

@@ -49,7 +49,7 @@ impl MissingPairs {
         &self.missing
     }
 
-    /// The same, as nodes tell each other.
+    /// The same, as nodes report it to each other.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.missing.iter().map(|pair| pair.0).collect()
     }

@@ -35,7 +35,7 @@ pub(crate) struct Reporting {
     pub(crate) started: u64,
     /// The newest settings of the cluster that are in force.
     pub(crate) settings_revision: u64,
-    /// One-sided reads that the report tells which leaves now.
+    /// One-sided reads that the report names which leaves now.
     pub(crate) told_reads: Vec<ToldRead>,
 }
 

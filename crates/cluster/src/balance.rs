@@ -58,7 +58,7 @@ pub enum PauseCause {
     RollingRestart,
 }
 
-/// What a member does, as it tells itself.
+/// What a member does, as it reports itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToldState {
@@ -295,7 +295,7 @@ impl Balance {
         self.coordinator.transact(leave).map(drop)
     }
 
-    /// Tells what a member has. It may be lost: the next one says more. A further row that nobody needs any
+    /// Reports what a member has. It may be lost: the next one says more. A further row that nobody needs any
     /// more stays until the lease ends, and is not read.
     ///
     /// # Errors

@@ -182,7 +182,7 @@ impl MoveRow {
     /// in its row. None: that is not decided yet.
     ///
     /// A later owner's checkpoint drops the epochs before it from the pair's row. Whether the target had
-    /// served the pair cannot be told then; as its source has handed it over, that is no failure.
+    /// served the pair cannot be known then; as its source has handed it over, that is no failure.
     #[must_use]
     pub fn verdict(&self, row: &PairRow) -> Option<MoveOutcome> {
         let of_target = self.epoch_of_target();

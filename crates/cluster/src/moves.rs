@@ -127,7 +127,7 @@ impl Moves {
     ///
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end;
-    /// [`ClusterError::OutcomeUnknown`]: whether this call has started a move cannot be told.
+    /// [`ClusterError::OutcomeUnknown`]: whether this call has started a move cannot be known.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
         self.begin_if(pair, target, why, None, None)
     }

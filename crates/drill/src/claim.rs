@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const KEY: &str = cell_cluster::KEY_DRILL;
 /// Tries of one call, against others that come and go.
 const TRIES: usize = 5;
-/// The kind of a drill of which none is told.
+/// The kind of a drill of which none is known.
 pub const ANY_KIND: &str = "drill";
 /// Between tries to take the row away while the coordinator is not reached.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub struct ClaimRow {
     pub id: String,
     /// The node that runs it, or the first one of the agent that has its turn.
     pub runner: u32,
-    /// What is done; [`ANY_KIND`] where who has the turn is not told.
+    /// What is done; [`ANY_KIND`] where who has the turn is not known.
     pub kind: String,
     /// The node that it is done to.
     pub node: u16,

@@ -353,7 +353,7 @@ mod tests {
         assert!(share_in(&map, &keys, 2).0 > 100);
     }
 
-    /// Ranges of which one pair's are not told.
+    /// Ranges of which one pair's are not known.
     struct Silent(DrillError);
 
     impl Ranges for Silent {

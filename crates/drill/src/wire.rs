@@ -254,7 +254,7 @@ impl Status {
         self.nodes.iter().find(|node| node.node == number)
     }
 
-    /// Where clients reach a node: as it tells the others, or where it listens.
+    /// Where clients reach a node: as it reports it to the others, or where it listens.
     #[must_use]
     pub fn server_of(&self, node: &NodeView) -> String {
         let member = self.members.iter().find(|member| member.node == u32::from(node.node));

@@ -289,7 +289,7 @@ impl Meganodes {
         }
     }
 
-    /// A client tells of one-sided reads in a slot; false if it holds no meganode of entries.
+    /// A client reports one-sided reads in a slot; false if it holds no meganode of entries.
     pub(crate) fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
         if self.ends.is_router(slot) || self.get(slot).is_none() {
             return false;

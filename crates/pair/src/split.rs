@@ -429,7 +429,7 @@ impl<O: MemoryObserver> Pair<O> {
         }
     }
 
-    /// A client tells of so many one-sided reads of a meganode. That is a figure for people: nothing rests on
+    /// A client reports so many one-sided reads of a meganode. That is a figure for people: nothing rests on
     /// it. False if the slot holds no meganode of entries.
     pub fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
         self.meganodes.count_told_reads(slot, count)

@@ -93,7 +93,7 @@ impl fmt::Display for FreshReason {
 
 /// Where the pair goes that is made for a split.
 ///
-/// The node of the split must be above the mean by half the tolerance: what others have was told a moment
+/// The node of the split must be above the mean by half the tolerance: what others have was reported a moment
 /// ago, and of nodes that fill up alike each thinks that it has more than the rest.
 ///
 /// Nodes that split at the same time do not see each other's choices. So that they do not all choose the same

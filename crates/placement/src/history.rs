@@ -134,7 +134,7 @@ impl History {
         self.under_way = Some((pair, ends));
     }
 
-    /// The balancer cancels a move: neither end has more or less by it, and none has to tell that.
+    /// The balancer cancels a move: neither end has more or less by it, and none has to report that.
     pub(crate) fn cancels(&mut self, moving: MoveUnderWay) {
         self.cancelled = Some((moving.pair, [moving.from, moving.to]));
         self.under_way = None;
@@ -169,7 +169,7 @@ impl History {
     }
 
     /// Whether a node has reported what it has since balance or a drain last moved a pair there or away. One
-    /// that says what a pair takes that it got has: it may not tell anything new for a quarter of a window.
+    /// that says what a pair takes that it got has: it may not report anything new for a quarter of a window.
     pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
         let Some((ended_ms, got)) = self.ended.get(&member.node) else { return true };
         let got = got.and_then(|got| member.pairs.iter().find(|held| held.pair == got));

@@ -242,7 +242,7 @@ pub struct GaveNothing {
 pub struct NoRelief {
     /// What the node has left, as it reported last.
     pub left_bytes: u64,
-    /// What is left since the last move was not told yet, by the node or by another one.
+    /// What is left since the last move was not reported yet, by the node or by another one.
     pub untold: bool,
     /// Pairs that something has hold of, or of which it is not known what they take.
     pub held: u32,

@@ -1,4 +1,4 @@
-//! How often a client has read the meganodes of a node one-sidedly, as its reports tell
+//! How often a client has read the meganodes of a node one-sidedly, as its reports say
 //! ([`crate::client_report`]). For each meganode, 16 bytes:
 //!
 //! | offset | bytes | field |

@@ -541,7 +541,7 @@ mutants! {
     /// A node of which relief has just taken a pair gets one back. Tests of placement
     /// (`crates/placement/tests/suite/relief.rs`) catch it, as the next one.
     FullNodeTakes: "full-node-takes",
-    /// Relief goes by what a node told before its last move was over.
+    /// Relief goes by what a node reported before its last move was over.
     ReliefByOldFigures: "relief-by-old-figures",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.

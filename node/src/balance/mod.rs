@@ -1,7 +1,7 @@
 //! Balance (`docs/design/balance.md`): what carries out what `cell_placement` decides. A core but for the
 //! coordinator, which it is given; the control driver steps it with each look at the cluster.
 //!
-//! - Each member tells what it has (`telling`), in a row of its own.
+//! - Each member reports what it has (`telling`), in a row of its own.
 //! - One member has the balancer's seat. About once a second it makes a picture of the rows (`picture`), asks
 //!   the core, and begins or cancels a move by its row. The steps of the move are `crate::moves`.
 //! - What has come to nothing the core is told (`verdicts`).

@@ -13,7 +13,7 @@ const PARTS: u64 = 16;
 /// Figures are reported anew after a part of the window, whether they changed or not: older ones than a
 /// window do not count.
 const TOLD_PARTS: u64 = 4;
-/// Which pairs there are, and what keeps them, is told no more often than this, or than an eighth of the
+/// Which pairs there are, and what keeps them, is reported no more often than this, or than an eighth of the
 /// window.
 const TOLD_EVERY_MS: u64 = 1_000;
 /// What they take and do, no more often than after this part of the window: each time is a synced write of
@@ -82,7 +82,7 @@ impl PairWatch {
     }
 }
 
-/// What is told, without times that go on by themselves.
+/// What is reported, without times that go on by themselves.
 #[derive(Debug)]
 struct Told {
     at_ns: u64,
@@ -160,7 +160,7 @@ impl Telling {
         self.latest = Some(figures);
     }
 
-    /// What is to be told now; none: nothing is, or not yet.
+    /// What is to be reported now; none: nothing is, or not yet.
     pub(super) fn due(
         &self,
         (incarnation, node): (Incarnation, NodeId),
@@ -209,7 +209,7 @@ impl Telling {
         })
     }
 
-    /// It was told.
+    /// It was reported.
     pub(super) fn told(&mut self, row: FiguresRow, now_ns: u64) {
         self.told = Some(Told { at_ns: now_ns, sums: RowSums::of(&row), row });
     }
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(due_with(&telling, left(5), 2 * SECOND - 1), None, "not each moment");
     }
 
-    /// Of more than 256 pairs some were not told, and nothing in the cluster was balanced any more.
+    /// Of more than 256 pairs some were not reported, and nothing in the cluster was balanced any more.
     #[test]
     fn all_pairs_are_told_however_many_there_are() {
         let mut telling = Telling::default();

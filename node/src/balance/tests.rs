@@ -91,7 +91,7 @@ fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
 }
 
 impl World {
-    /// A second passes, in which both tell what they have. Whether there is something new for people.
+    /// A second passes, in which both report what they have. Whether there is something new for people.
     fn pass(&mut self) -> bool {
         self.sim.advance(SECOND);
         self.now_ns += SECOND;
@@ -118,7 +118,7 @@ impl World {
         self.tell_other_with(1 << 40);
     }
 
-    /// The other node tells that so much memory is left there.
+    /// The other node reports that so much memory is left there.
     fn tell_other_with(&self, memory_left_bytes: u64) {
         let other = &self.peers[1 - self.own];
         let told = |pair: &PairId| ToldPair {

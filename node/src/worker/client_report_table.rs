@@ -49,7 +49,7 @@ pub(super) struct ClientReports {
 }
 
 impl ClientReports {
-    /// Keeps a report; how many one-sided reads it may tell of.
+    /// Keeps a report; how many one-sided reads it may name.
     pub(super) fn take(&mut self, connection: ConnectionId, now_ns: u64, report: &ClientReport<'_>) -> u64 {
         let before_ns = self.rows.get(&connection).map(|row| row.at_ns);
         let before_ns = before_ns.or_else(|| self.unlisted.get(&connection).copied());
@@ -87,7 +87,7 @@ impl ClientReports {
         reads_max
     }
 
-    /// So many one-sided reads that a report told of were counted by meganode, and so many were not.
+    /// So many one-sided reads that a report named were counted by meganode, and so many were not.
     pub(super) fn count_told(&mut self, told: u64, untold: u64) {
         self.totals.told_reads = self.totals.told_reads.saturating_add(told);
         self.totals.untold_reads = self.totals.untold_reads.saturating_add(untold);

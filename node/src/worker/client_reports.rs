@@ -1,6 +1,6 @@
 //! A client's report, and the answer to it: the cluster's settings that are newer than the client's.
 //!
-//! What a client tells of its one-sided reads is added to the figures of the meganodes, and nothing else
+//! What a client reports of its one-sided reads is added to the figures of the meganodes, and nothing else
 //! rests on it: who may read is believed, as far as so many can have been.
 
 use cell_fabric::ConnectionId;

@@ -1,4 +1,4 @@
-//! What the worker tells of its pairs each second, if anybody wants it: figures for balance.
+//! What the worker reports of its pairs each second, if anybody wants it: figures for balance.
 
 use cell_cluster::{ToldHold, ToldState};
 use cell_pair::NoRoom;
@@ -15,7 +15,7 @@ fn is_disk_full(owned: &OwnedPair) -> bool {
 }
 
 impl Worker {
-    /// One that tells the control thread its figures so often: [`Command::Figures`].
+    /// One that reports its figures to the control thread so often: [`Command::Figures`].
     #[must_use]
     pub fn telling(self, every_ns: u64) -> Worker {
         Worker { figures: FiguresTeller { every_ns, due_ns: 0 }, ..self }

@@ -28,8 +28,8 @@ const LEASE_MS: u64 = 500;
 const LOOK_NS: u64 = 250 * MS;
 const STEP_NS: u64 = 50 * MS;
 const STEPS_A_SECOND: u64 = 20;
-/// Until all have looked and told; together with what is measured less than balance's window, within which a
-/// new balancer moves nothing.
+/// Until all have looked and reported; together with what is measured less than balance's window, within
+/// which a new balancer moves nothing.
 const WARM_S: u64 = 16;
 const MEASURED_S: u64 = 30;
 /// What a whole busy cluster does in a second, whatever its size.

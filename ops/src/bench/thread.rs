@@ -22,7 +22,7 @@ use crate::store::Store;
 /// have ended when it says so: a word that all threads write at each operation would be waited for at each.
 const PART: u64 = 64;
 const TOGETHER_MAX: u64 = 64;
-/// Operations that have ended are told of after so long, however few they are.
+/// Operations that have ended are reported after so long, however few they are.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
 /// What the threads of a run share.

@@ -132,7 +132,7 @@ impl Move {
     }
 
     /// Where the pair is once the move has come to nothing, by the move itself: what nodes show of owners may
-    /// be of a second ago. None: that cannot be told.
+    /// be of a second ago. None: that is not known.
     fn whereabouts(&self) -> Option<String> {
         let from = self.from;
         if self.because.as_deref().is_some_and(cell_node::is_source_gone) {

@@ -13,7 +13,7 @@ use cell_terms::text::with_causes;
 use super::scale_wire::{NOT_TOLD_NEXT, author, away, refuse};
 
 /// For so long a drill's drain waits until all nodes have reported what they have: the one that was restarted
-/// before tells it a second or two after it serves. A drill waits for longer.
+/// before reports it a second or two after it serves. A drill waits for longer.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -127,7 +127,7 @@ pub(super) mod tests {
     const GEOMETRY: PairGeometry =
         PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
 
-    /// A node that tells what it has: so many bytes left, and a pair of so many if that is not 0.
+    /// A node that reports what it has: so many bytes left, and a pair of so many if that is not 0.
     pub(crate) fn enter(link: &SimLink, node: u32, memory_left_bytes: u64, memory_bytes: u64) {
         enter_with(link, (node, Durability::Sync), memory_left_bytes, memory_bytes);
     }

@@ -5,7 +5,7 @@ use std::fs;
 /// The kernel's counts, of the whole machine.
 const COUNTS: &str = "/proc/vmstat";
 
-/// How many processes the kernel had ended so at a moment; none: it does not tell.
+/// How many processes the kernel had ended so at a moment; none: it does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryKills(Option<u64>);
 

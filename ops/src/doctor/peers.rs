@@ -146,7 +146,7 @@ fn ask(call: &Call) -> Result<Hello, ClientError> {
 }
 
 /// The cluster whose members the coordinator of the settings knows; none: it has none, is one's own process,
-/// or does not answer, which is told elsewhere.
+/// or does not answer, which is reported elsewhere.
 fn own_cluster(settings: &Settings) -> Option<u64> {
     let place = settings.text("coordinator_address");
     if place == EMBEDDED {

@@ -115,7 +115,7 @@ fn tls(settings: &Settings) -> Option<Finding> {
 }
 
 /// Where the certificate that the node shows is none that its own file of trusted ones has, or has signed.
-/// One that has ended is told elsewhere.
+/// One that has ended is reported elsewhere.
 fn own_certificate(settings: &Settings) -> Option<Finding> {
     const NEXT: &str = "give a certificate of a CA that is in tls_trust_file, or add its CA there, at every \
                         node and client; to roll a CA, have both there first (docs/CLI.md)";

@@ -18,7 +18,7 @@ const NAME: &str = "log root's id";
 const NEXT: &str = "mount the cluster's log root there, or name its folder (log_root); or see whether \
                     coordinator_address and etcd_prefix are this cluster's";
 
-/// None: the coordinator is the node's own, knows no log root yet, or does not answer, which is told
+/// None: the coordinator is the node's own, knows no log root yet, or does not answer, which is reported
 /// elsewhere.
 pub(super) fn look(settings: &Settings, root: &Path) -> Option<Finding> {
     let place = settings.text("coordinator_address");

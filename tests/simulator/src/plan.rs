@@ -276,7 +276,7 @@ impl Plan {
         self
     }
 
-    /// How often a worker tells what it has; zero: it does not.
+    /// How often a worker reports what it has; zero: it does not.
     #[must_use]
     pub fn figures_every_ns(&self) -> u64 {
         self.balance.as_ref().map_or(0, |balance| balance.rules.window_ms * MS / 4)

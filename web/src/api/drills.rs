@@ -823,7 +823,7 @@ mod tests {
         })
     }
 
-    /// The drills as all nodes tell of them: one that takes 200 ms is left out.
+    /// The drills as all nodes report them: one that takes 200 ms is left out.
     fn whole(cluster: &TestCluster) -> Value {
         let deadline = crate::clock::now() + Duration::from_secs(30);
         loop {

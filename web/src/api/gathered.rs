@@ -229,8 +229,8 @@ mod tests {
         assert!(missing(true).is_empty());
     }
 
-    /// For a second after its start a node told of a cluster without regions, of itself alone, and of balance
-    /// that is off.
+    /// For a second after its start a node reported a cluster without regions, of itself alone, and of
+    /// balance that is off.
     #[test]
     fn node_that_has_not_seen_its_cluster_tells_of_no_empty_one() {
         let is_seen = Arc::new(AtomicBool::new(false));

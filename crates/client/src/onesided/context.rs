@@ -82,7 +82,7 @@ impl ReadContext {
         self.counts.get(link.index()).copied().unwrap_or_default()
     }
 
-    /// Takes what a connection's reports tell of its reads.
+    /// Takes what a connection's reports say of its reads.
     pub(super) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ToldRead>) -> u64 {
         rows.clear();
         self.notes.get_mut(link.index()).map_or(0, |notes| notes.take(rows))

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     const PAIR: PairId = PairId(3);
-    /// More than a report tells.
+    /// More than a report names.
     const MEGANODES: u32 = 4_096;
 
     fn note(notes: &mut ReadNotes, slot: u32, times: u32) {

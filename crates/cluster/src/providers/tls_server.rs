@@ -237,7 +237,7 @@ impl Door {
 fn is_to_be_said(last_ns: &AtomicU64, now_ns: u64) -> bool {
     let said_ns = last_ns.load(Ordering::Relaxed);
     let is_due = said_ns == 0 || now_ns.saturating_sub(said_ns) >= SAID_EVERY_NS;
-    // What is not said puts nothing off: who is refused all the time is told of again and again.
+    // What is not said puts nothing off: who is refused all the time is reported again and again.
     is_due && last_ns.compare_exchange(said_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 

@@ -56,7 +56,7 @@ fn full_node_gives_none_beside_a_drain_where_something_else_goes_before_it() {
     }
 }
 
-/// And what its move has changed has to be told first.
+/// And what its move has changed has to be reported first.
 #[test]
 fn pair_of_a_drain_that_can_move_goes_before_that_of_a_full_node() {
     let (mut figures, mut balancer) = (beside(600), balancer());

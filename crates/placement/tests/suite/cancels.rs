@@ -47,7 +47,7 @@ fn move_of_balance_is_cancelled_for_a_full_node_that_could_give_a_pair() {
         let why = CancelReason::WritesWait { node: FULL };
         assert_eq!(step, NextStep::Cancel { pair: PairId(200), why });
     }
-    // By neither end has anything changed, and neither tells anything new.
+    // By neither end has anything changed, and neither reports anything new.
     figures.moving = None;
     told(&mut figures, 10_000);
     let relief = planned(balancer.look(NOW_MS + 2_000, &figures).step);

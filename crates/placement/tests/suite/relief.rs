@@ -408,7 +408,7 @@ fn waits_for_newer_figures() {
     let mut other = figures.clone();
     at(&mut other, 3).pairs[0].load = None;
     assert!(!is_relief(&balancer.clone().look(NOW_MS + 10_000, &other).step), "node 3 has not told yet");
-    // What node 3 told is as old as its pair there, and it has no reason to tell more.
+    // What node 3 reported is as old as its pair there, and it has no reason to report more.
     assert!(is_relief(&balancer.look(NOW_MS + 10_000, &figures).step));
 }
 

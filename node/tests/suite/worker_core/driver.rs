@@ -380,7 +380,7 @@ fn log_waits(pair: &Pair) -> (usize, u64) {
     (waits, snapshot.pairs[0].sync_waiting_ms)
 }
 
-/// The disk stands still, then it answers. Neither was told anywhere: a sync that does not end is in no
+/// The disk stands still, then it answers. Neither was reported anywhere: a sync that does not end is in no
 /// figure of those that have ended.
 #[test]
 fn log_that_waits_for_a_disk_that_stands_still_is_told_until_it_answers() {
@@ -436,7 +436,7 @@ fn control_thread_that_does_not_come_back_is_warned_of() {
     assert_eq!(silent(&pair), 0);
 }
 
-/// It was told once writes were refused, and nowhere before but in a metric.
+/// It was reported once writes were refused, and nowhere before but in a metric.
 #[test]
 fn disk_without_room_for_the_next_checkpoint_is_warned_of() {
     let mut pair = serving_pair();

@@ -57,7 +57,7 @@ fn shape_of_a_tree_at_rest_is_not_made_anew() {
     assert!(round(&mut world).meganodes[0].reads_per_second.is_some_and(|rate| rate > 0.0), "{replied:?}");
 }
 
-/// Tells of one-sided reads.
+/// Reports one-sided reads.
 fn tell(world: &mut World, rows: &[ToldRead], reads_elsewhere: u64) {
     world.send(&Request::Report(ClientReport {
         client: 7,

@@ -212,8 +212,8 @@ export interface BucketsDocument extends Document {
 }
 
 /**
- * Writes and reads by range of keys, a row for each step, oldest first. Of one-sided reads clients tell once a second;
- * of many, some are drawn.
+ * Writes and reads by range of keys, a row for each step, oldest first. Of one-sided reads clients report
+ * once a second; of many, some are drawn.
  */
 export interface HeatDocument extends Document {
   step_ms: number; times_unix_ms: number[];

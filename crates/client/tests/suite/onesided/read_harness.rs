@@ -23,7 +23,7 @@ pub(crate) const LIST: u64 = 1;
 /// The longest operation that the owner permits.
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
 
-/// Pair, slot and reads of each meganode that a report told of, and the reads of no meganode.
+/// Pair, slot and reads of each meganode that a report named, and the reads of no meganode.
 pub(crate) type ToldOfReads = (Vec<(u32, u32, u64)>, u64);
 
 pub(crate) struct ReadHarness {
@@ -44,7 +44,7 @@ pub(crate) struct ReadHarness {
     pub(crate) asked: Vec<RequestKind>,
     /// Of all requests.
     pub(crate) kinds: Vec<RequestKind>,
-    /// What each report told of one-sided reads.
+    /// What each report said of one-sided reads.
     pub(crate) told: Vec<ToldOfReads>,
     /// How often the fabric was asked which regions are mapped.
     pub(crate) mappings_asked: usize,

@@ -1,4 +1,5 @@
-//! What a client tells the owner of the meganodes that it reads one-sidedly: the owner sees nothing of it.
+//! What a client reports to the owner of the meganodes that it reads one-sidedly: the owner sees nothing of
+//! it.
 
 use cell_client::{ClientOptions, Operation};
 use cell_protocol::{Bound, Scan};
@@ -11,7 +12,7 @@ fn reporting() -> ClientOptions {
     ClientOptions { report_ms: 1_000, ..options() }
 }
 
-/// What is told a second later of the reads since the last report.
+/// What is reported a second later of the reads since the last report.
 fn told(harness: &mut ReadHarness) -> ToldOfReads {
     harness.told.clear();
     harness.pass(1_000 * MS);

@@ -65,7 +65,7 @@ interface Shown { row: MoveRow; reason: string }
 
 interface ConfirmProps extends Shown { regions: RegionRow[]; onClose(): void; onBegun(row: MoveRow): void }
 
-/** What both regions hold; null where that is not told of one of them. */
+/** What both regions hold; null where that is not known of one of them. */
 function held(regions: RegionRow[], pair: number): number | null {
   const used = regions.filter((region) => region.pair === pair).map((region) => region.used_bytes);
   if (used.length === 0 || used.includes(null)) return null;

@@ -68,7 +68,7 @@ const words = (pieces: Piece[]): string => pieces.map((piece) => ownerName(piece
 
 /**
  * From the first incident on: the dead node's, nobody's until it is served, the survivor's; at the end the owner of
- * now. Who had it before an incident is told by that incident, also where the survivor's name went with its
+ * now. Who had it before an incident is named by that incident, also where the survivor's name went with its
  * incarnation. Whoever serves it since, it is not nobody's for longer than an incident says.
  */
 function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesDocument, regions: RegionRow[], begin: number): Piece[] {
