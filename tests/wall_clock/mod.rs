@@ -68,10 +68,10 @@ fn count(server: &Server, node: u16, name: &str) -> f64 {
     })
 }
 
-/// Waits until each node has held its lease for longer than that lasts.
+/// Waits until each node has held its lease for longer than that lasts, all at the same time.
 fn wait_renewed(server: &Server) {
-    for node in 0..NODES {
-        let wanted = count(server, node, RENEWED) + RENEWALS;
+    let wanted: Vec<f64> = (0..NODES).map(|node| count(server, node, RENEWED) + RENEWALS).collect();
+    for (node, wanted) in (0..NODES).zip(wanted) {
         wait::until(&format!("node {node} has renewed its lease"), || count(server, node, RENEWED) >= wanted);
     }
 }
