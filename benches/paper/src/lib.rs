@@ -42,6 +42,6 @@ mod table2;
 mod tree;
 
 pub use folder::{existing_folder, folder};
-pub use options::{PaperError, PaperOptions, run};
+pub use options::{PaperError, PaperOptions, run, run_of};
 pub use part::Part;
 pub use study::{Outcome, Study};

@@ -72,6 +72,14 @@ impl PaperOptions {
         let figures = self.figure.iter().map(|figure| Part::Figure(*figure));
         tables.chain(figures).chain(self.past.then_some(Part::Past)).collect()
     }
+
+    /// What it is printed from.
+    ///
+    /// # Errors
+    /// The data files are not what they should be.
+    pub fn study(&self) -> Result<Study, PaperError> {
+        Ok(Study::new(PaperData::parse(&DATA)?, self.seed, self.short))
+    }
 }
 
 /// Prints what was asked for.
@@ -79,12 +87,24 @@ impl PaperOptions {
 /// # Errors
 /// The output or a plot cannot be written.
 pub fn run(options: &PaperOptions, out: &mut dyn Write) -> Result<(), PaperError> {
+    run_of(options, PaperOptions::study, out)
+}
+
+/// As [`run`], of a study that is looked at when it is made: that takes longer than to print it.
+///
+/// # Errors
+/// As for [`run`], and what `study` returns.
+pub fn run_of(
+    options: &PaperOptions,
+    study: impl FnOnce(&PaperOptions) -> Result<Study, PaperError>,
+    out: &mut dyn Write,
+) -> Result<(), PaperError> {
     let unwritten = |path: &Path, why| PaperError::Plot { path: path.to_owned(), why };
     if let Some(folder) = &options.svg {
         // At once: what is written there comes after minutes.
         std::fs::create_dir_all(folder).map_err(|why| unwritten(folder, why))?;
     }
-    let study = Study::new(PaperData::parse(&DATA)?, options.seed, options.short);
+    let study = study(options)?;
     for part in options.parts() {
         let (sheets, plots) = study.outcome(part);
         for sheet in sheets {

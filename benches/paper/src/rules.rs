@@ -10,11 +10,6 @@ use crate::study::Study;
 
 const RULES: [&str; 2] = ["paper", "adaptive"];
 
-/// Its calibration takes longer than most of what is held with it: a test holds several.
-fn study() -> Study {
-    Study::new(PaperData::parse(&DATA).unwrap(), 7, false)
-}
-
 /// Settled, and a third of the time after that.
 fn settled(cluster: &Cluster, rule: &str, ms: u64) -> Observed {
     cluster.with(&policy(rule)).lasting(ms * 2_000_000 / 3 / 5_000_000 * 5_000_000, ms * 1_000_000).run()
@@ -26,11 +21,16 @@ fn servers(calibration: &Calibration, servers: usize, cores: usize) -> Cluster {
     calibration.cluster((servers, cores), clients, &fixed(1.0))
 }
 
+/// Of one study: its calibration takes longer than most of what is held with it.
 #[test]
-fn servers_alone_do_what_they_were_calibrated_from_and_rules_what_the_paper_says() {
-    let study = study();
+fn rules_do_what_the_paper_says_and_the_adaptive_one_reaches_the_best_fixed_share() {
+    let study = Study::new(PaperData::parse(&DATA).unwrap(), 7, false);
     servers_alone_do_what_they_were_calibrated_from(&study);
     server_side_share_and_throughput_are_those_of_the_paper(&study);
+    adaptive_rule_reaches_what_the_best_fixed_share_does(&study);
+    with_few_clients_the_adaptive_rule_takes_the_nearer_path(&study);
+    step_in_what_servers_can_do_is_followed_within_a_second(&study);
+    one_server_stands_for_sixteen(&study);
 }
 
 fn servers_alone_do_what_they_were_calibrated_from(Study { data, calibration, .. }: &Study) {
@@ -62,14 +62,6 @@ fn server_side_share_and_throughput_are_those_of_the_paper(study: &Study) {
         }
         assert!(shares.windows(2).all(|pair| pair[0] < pair[1] + 3.0), "{rule}: {shares:?}");
     }
-}
-
-#[test]
-fn adaptive_rule_reaches_the_best_fixed_share_with_many_clients_with_few_and_after_a_step() {
-    let study = study();
-    adaptive_rule_reaches_what_the_best_fixed_share_does(&study);
-    with_few_clients_the_adaptive_rule_takes_the_nearer_path(&study);
-    step_in_what_servers_can_do_is_followed_within_a_second(&study);
 }
 
 fn adaptive_rule_reaches_what_the_best_fixed_share_does(study: &Study) {
@@ -108,10 +100,8 @@ fn step_in_what_servers_can_do_is_followed_within_a_second(study: &Study) {
 
 /// Many servers that are alike are one of them. It does more than each of them, because the number of
 /// its operations does not vary.
-#[test]
-fn one_server_stands_for_sixteen() {
-    let calibration = study().calibration;
-    let whole = servers(&calibration, 16, 2);
+fn one_server_stands_for_sixteen(study: &Study) {
+    let whole = servers(&study.calibration, 16, 2);
     for rule in RULES {
         let (all, one) = (settled(&whole, rule, 300), settled(&of_many(whole.clone()), rule, 300));
         let part = 16.0 * one.rate_k() / all.rate_k();

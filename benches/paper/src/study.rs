@@ -75,8 +75,10 @@ impl Study {
         };
         let found = best(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
         let found = [0.05, 0.025, 0.0125].into_iter().fold(found, |found, step| {
-            let beside = [found.1 - step, found.1 + step].map(|share| share.clamp(0.0, 1.0));
-            better(found, best(&beside))
+            let beside = [found.1 - step, found.1 + step];
+            // Beyond the ends there is nothing, and the end itself was tried.
+            let shares: Vec<f64> = beside.into_iter().filter(|share| (0.0..=1.0).contains(share)).collect();
+            better(found, best(&shares))
         });
         also.iter().fold(found, |found, share| better(found, rate(*share)))
     }

@@ -2,7 +2,6 @@
 //! time, and of the paper's results none has gone into them.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
-use cell_paper::calibration::Calibration;
 use cell_paper::data::{DATA, DataTexts, PaperData};
 use cell_paper::plot::Plot;
 use cell_paper::sheet::Sheet;
@@ -45,7 +44,7 @@ fn study(texts: &DataTexts<'_>) -> Study {
 }
 
 /// The same machines beside other results of the paper. They are made from the inputs and from nothing else:
-/// [`Calibration::new`] is given no more, and the inputs must be the same.
+/// `Calibration::new` is given no more, and the inputs must be the same.
 fn beside(study: &Study, texts: &DataTexts<'_>) -> Study {
     let data = PaperData::parse(texts).unwrap();
     assert_eq!(data.inputs, study.data.inputs, "a result is an input");
@@ -91,11 +90,11 @@ fn with_raised<T>(then: impl FnOnce(&DataTexts<'_>) -> T) -> T {
 }
 
 /// One short study, once beside the paper's results and once beside others. Its machines and its runs take
-/// longer than all that is held of them.
+/// longer than all that is held of them. The machines are made once more, by the command, and once of other
+/// inputs.
 #[test]
 fn figures_go_by_the_inputs_alone_and_each_shows_what_it_is_for() {
     let study = study(&DATA);
-    assert_eq!(Calibration::new(&study.data.inputs), study.calibration, "machines are the same each time");
     let (before, plots) = outcomes(&study);
     // Of all parts, what does not stand beside results is held to be the same each time by the other run.
     let (figure9, again) = ([sheet(&before, "figure9")], study.outcome(Part::Figure(9)).0);
@@ -108,6 +107,8 @@ fn figures_go_by_the_inputs_alone_and_each_shows_what_it_is_for() {
     latency_that_grows_to_the_end_of_the_spike_is_not_settled(&before);
     inserts_cost_more_than_updates_and_split_meganodes(&before);
     rows_by_cores_have_their_goals_and_the_best_share(&before);
+    past_the_paper_both_rules_stand_beside_the_best_fixed_share(&study);
+    run_prints_rows_of_json_of_each_part_and_writes_its_plots(&study);
 }
 
 fn results_of_the_paper_change_nothing_but_what_stands_beside_them(before: &[Sheet], after: &[Sheet]) {
@@ -184,8 +185,7 @@ fn figures_of_sixteen_servers_say_whether_they_are_near(sheets: &[Sheet]) {
 }
 
 /// Two figures stand for all: what the others print is held above.
-#[test]
-fn run_prints_rows_of_json_of_each_part_and_writes_its_plots() {
+fn run_prints_rows_of_json_of_each_part_and_writes_its_plots(study: &Study) {
     let folder = std::env::temp_dir().join(format!("cell-paper-{}", std::process::id()));
     let options = PaperOptions {
         figure: vec![4, 8],
@@ -195,7 +195,12 @@ fn run_prints_rows_of_json_of_each_part_and_writes_its_plots() {
         ..PaperOptions::default()
     };
     let mut out = Vec::new();
-    cell_paper::run(&options, &mut out).unwrap();
+    let made_again = |options: &PaperOptions| {
+        let again = options.study().unwrap();
+        assert_eq!(again.calibration, study.calibration, "machines are the same each time");
+        Ok(again)
+    };
+    cell_paper::run_of(&options, made_again, &mut out).unwrap();
     let plots = std::fs::read_dir(&folder).unwrap().count();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(plots, 2);
@@ -267,13 +272,11 @@ fn rows_by_cores_have_their_goals_and_the_best_share(sheets: &[Sheet]) {
 }
 
 /// None of the paper's results is there: what would look at one would find nothing, and end.
-#[test]
-fn past_the_paper_both_rules_stand_beside_the_best_fixed_share() {
-    let with_results = study(&DATA);
+fn past_the_paper_both_rules_stand_beside_the_best_fixed_share(with_results: &Study) {
     let mut data = PaperData::parse(&DataTexts { outcomes: "", ..DATA }).unwrap();
     data.table2.clear();
     assert_eq!(data.inputs, with_results.data.inputs, "a result is an input");
-    let study = Study { data, ..with_results };
+    let study = Study { data, ..with_results.clone() };
     let (sheets, plots) = study.outcome(Part::Past);
     let rows: Vec<(&str, usize)> = sheets.iter().map(|sheet| (sheet.name, sheet.rows.len())).collect();
     let expected =
