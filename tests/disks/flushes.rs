@@ -11,6 +11,7 @@ use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::ledger::Ledger;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
+use cell_tests::wait;
 
 use crate::disks::{DISK_MEBIBYTES, PATIENCE, says_why};
 
@@ -68,7 +69,7 @@ fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
         let ending = (traffic.ending(), Ending(&dates.stop));
         while dates.since(start) < BEFORE {
             assert!(start.elapsed() < PATIENCE, "there is no load");
-            std::thread::yield_now();
+            wait::pause();
         }
         disk.fail(true);
         let failed = now();

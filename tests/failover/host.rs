@@ -7,12 +7,12 @@ use std::time::Duration;
 use cell_tests::lease::LEASE;
 use cell_tests::process::signal;
 use cell_tests::server::Server;
-use cell_tests::wait::{self, PATIENCE};
+use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::failover::coordinator::{Dates, is_silent, nothing_is_lost_under};
-use crate::failover::promise::{breathe, now};
+use crate::failover::promise::now;
 
 /// The nodes that the coordinator's host does not run.
 const OTHERS: [u16; 2] = [1, 2];
@@ -153,10 +153,9 @@ fn coordinators_host_away_past_the_leases_the_other_nodes_fence_themselves_and_n
     nothing_is_lost_under(&mut server, |server, dates| {
         server.kill_all();
         let killed = now();
-        while !OTHERS.iter().all(|node| is_silent(server, *node)) {
-            assert!(killed.elapsed() < PATIENCE, "nodes without a lease go on");
-            breathe();
-        }
+        wait::until("nodes without a lease are silent", || {
+            OTHERS.iter().all(|node| is_silent(server, *node))
+        });
         let late = dates.count(killed + LEASE, now());
         assert_eq!(late, 0, "acknowledged writes that were started when every lease had run out");
         server.launch();
