@@ -26,7 +26,7 @@ const YCSB: &str = "cell bench ycsb --workload a --records 2000 --threads 2 --va
 /// # Panics
 /// If an operation fails, or a write is lost.
 pub(super) fn under_load(walk: &Walk, what: impl FnOnce()) {
-    let traffic = Traffic::at(SERVERS, options(walk));
+    let traffic = Traffic::at(SERVERS, options(walk)).easing();
     let loaded = ycsb(walk, "--operations 100");
     assert_eq!(loaded.code, Some(0), "{loaded:?}");
     let is_over = AtomicBool::new(false);

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_client::{
     Client, ClientError, ClientOptions, Condition, Fate, OneSidedCounters, Operation, Output, Search, Ticket,
@@ -22,6 +23,8 @@ use crate::wait;
 const OUTSTANDING: usize = 64;
 /// How late an answer may be on an emulated machine, in milliseconds.
 const LATE_MS: u64 = 60_000;
+/// So long after somebody has waited for writes a writer of [`Traffic::easing`] begins to go slowly.
+const EASES_AFTER: Duration = Duration::from_secs(3);
 /// Keys of one ledger client.
 const KEYS: u64 = 2_000;
 /// Keys that history clients meet on.
@@ -56,6 +59,10 @@ pub struct Traffic {
     options: ClientOptions,
     /// Writes that one ledger client has outstanding at most.
     outstanding_max: usize,
+    /// Whether ledger clients write slowly while nobody waits for their writes.
+    eases: bool,
+    /// When somebody did last.
+    awaited: Mutex<Option<Instant>>,
     stop: AtomicBool,
     values: AtomicU64,
     /// Writes that ledger clients were told of as done.
@@ -82,6 +89,8 @@ impl Traffic {
             servers: servers.to_owned(),
             options,
             outstanding_max: OUTSTANDING,
+            eases: false,
+            awaited: Mutex::default(),
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
@@ -107,6 +116,13 @@ impl Traffic {
         let (connect_timeout_ms, silence_ms) = (LATE_MS, LATE_MS);
         let options = ClientOptions { connect_timeout_ms, silence_ms, ..self.options.clone() };
         Self { options, outstanding_max: 1, ..self }
+    }
+
+    /// The same for what takes minutes: once nobody has waited for writes for some seconds, ledger clients
+    /// write some hundred a second, and leave the processors to what is done meanwhile.
+    #[must_use]
+    pub fn easing(self) -> Self {
+        Self { eases: true, ..self }
     }
 
     /// The same over keys of its own: of several, one after the other, none meets what another one left.
@@ -161,8 +177,17 @@ impl Traffic {
     /// If they never are.
     pub fn wait_acknowledged(&self, more: u64) {
         let wanted = self.acknowledged.load(Ordering::SeqCst) + more;
-        let are_there = || self.acknowledged.load(Ordering::SeqCst) >= wanted;
+        let are_there = || {
+            *self.awaited.lock().expect("nobody panics with it") = Some(now());
+            self.acknowledged.load(Ordering::SeqCst) >= wanted
+        };
         wait::until(&format!("{more} writes more are acknowledged"), are_there);
+    }
+
+    /// Whether a writer may rest: nobody has waited for writes of late.
+    fn is_eased(&self) -> bool {
+        let awaited = *self.awaited.lock().expect("nobody panics with it");
+        self.eases && !self.is_stopped() && awaited.is_some_and(|awaited| awaited.elapsed() > EASES_AFTER)
     }
 
     /// Waits until so many clients have connected in all: a fault may keep others from it.
@@ -258,6 +283,9 @@ impl Traffic {
                 Err(error) => panic!("no crash explains this: {error} ({error:?})"),
             }
             busy.remove(&key);
+            if self.is_eased() {
+                wait::pause();
+            }
         }
         connection.close();
         ledger
@@ -349,6 +377,11 @@ impl Traffic {
         connection.close();
         verified
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "clients of real servers have real time")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn submit(connection: &mut Client, key: &[u8], value: Option<WrittenValue>) -> Result<Ticket, ClientError> {
