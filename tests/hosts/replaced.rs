@@ -3,6 +3,7 @@
 //! machine is slow, nodes that have taken pairs over lose their own leases, too, while the log root stands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cell_client::{ClientOptions, Transport};
 use cell_fabric::TlsTrust;
@@ -18,6 +19,8 @@ use super::walk::Walk;
 const SERVERS: &str = "host-1.test:7000,host-2.test:7000";
 /// Writes before the host is lost, and after it was replaced.
 const WRITES: u64 = 500;
+/// Between two runs of YCSB, of which each takes about as long: what the page does has the processors then.
+const REST: Duration = Duration::from_secs(1);
 /// YCSB A over a few records, as the page's reader would run it.
 const YCSB: &str = "cell bench ycsb --workload a --records 2000 --threads 2 --value-bytes 100";
 
@@ -59,8 +62,14 @@ fn run_ycsb(walk: &Walk, is_over: &AtomicBool) -> u64 {
         let said = ycsb(walk, "--operations 500 --skip-load");
         assert_eq!(said.code, Some(0), "an operation of YCSB failed: {said:?}");
         runs += 1;
+        rest();
     }
     runs
+}
+
+#[allow(clippy::disallowed_methods, reason = "load that comes and goes has real time")]
+fn rest() {
+    std::thread::sleep(REST);
 }
 
 fn ycsb(walk: &Walk, flags: &str) -> Said {
