@@ -59,6 +59,15 @@ impl Case {
 /// The stories, by pairs and checkpoints. What takes least is the first.
 const STORIES: [(u32, bool); 3] = [(2, false), (1, true), (2, true)];
 
+/// The stories for a mutant, in their order: what an image has or lacks is met with checkpoints alone.
+fn stories(mutant: Mutant) -> [(u32, bool); 3] {
+    let mut stories = STORIES;
+    if matches!(mutant, Mutant::BookDropped | Mutant::FilledNotCopied) {
+        stories.rotate_left(1);
+    }
+    stories
+}
+
 /// The first of a story's cases that ends badly.
 fn first_that_fails((pairs, checkpoints): (u32, bool)) -> Option<Case> {
     for case in (0..).map(|fuel| Case::Crash { pairs, checkpoints, fuel }) {
@@ -96,7 +105,7 @@ fn every_mutant_is_caught_by_the_crash_harness() {
         for &mutant in Mutant::ALL {
             plant(Some(mutant));
             let caught = quick.into_iter().find(|case| case.passes().is_none());
-            let caught = caught.or_else(|| STORIES.into_iter().find_map(first_that_fails));
+            let caught = caught.or_else(|| stories(mutant).into_iter().find_map(first_that_fails));
             plant(None);
             let case = caught.unwrap_or_else(|| panic!("{mutant:?} was not caught"));
             assert!(case.passes().is_some(), "{case:?} is not clean");
