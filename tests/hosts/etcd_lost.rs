@@ -3,7 +3,7 @@
 
 use cell_tests::wait;
 
-use super::{LONG_LEASE_MS, SHORT_LEASE_MS, Scene, WRITES_TO_ALL, on_three_hosts};
+use super::{LONG_LEASE_MS, Scene, WRITES_TO_ALL, on_three_hosts};
 
 /// Waits until the log of each node, from where it was, has these words.
 fn wait_all_say(scene: &Scene<'_>, from: &[usize], words: &str) {
@@ -80,16 +80,13 @@ fn leader_is_killed(scene: &Scene<'_>) {
 }
 
 /// Nodes fence themselves, nobody takes anything over, and when etcd is back they serve on from memory.
-#[test]
-fn quorum_away_past_the_leases_all_nodes_are_silent_and_none_is_taken_over() {
-    on_three_hosts(SHORT_LEASE_MS, |scene| {
-        scene.nothing_ends("etcd has no quorum for longer than a lease", |_| {
-            let (followers, from) = (scene.followers(), lengths(scene));
-            followers.iter().for_each(|member| scene.etcd.kill(*member));
-            wait_all_say(scene, &from, "the lease has run out");
-            scene.hosts.numbers().for_each(|host| scene.demand_silence(host));
-            followers.iter().for_each(|member| scene.etcd.start_member(*member));
-            wait_all_say(scene, &from, "the lease holds again");
-        });
+pub(super) fn quorum_is_away_past_the_leases(scene: &Scene<'_>) {
+    scene.nothing_ends("etcd has no quorum for longer than a lease", |_| {
+        let (followers, from) = (scene.followers(), lengths(scene));
+        followers.iter().for_each(|member| scene.etcd.kill(*member));
+        wait_all_say(scene, &from, "the lease has run out");
+        scene.hosts.numbers().for_each(|host| scene.demand_silence(host));
+        followers.iter().for_each(|member| scene.etcd.start_member(*member));
+        wait_all_say(scene, &from, "the lease holds again");
     });
 }

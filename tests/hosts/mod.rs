@@ -192,9 +192,14 @@ impl Scene<'_> {
 
     /// The host whose node has most of the pairs.
     fn busiest(&self) -> u16 {
+        self.busiest_of(self.hosts.numbers())
+    }
+
+    /// The same of some hosts.
+    fn busiest_of(&self, hosts: impl IntoIterator<Item = u16>) -> u16 {
         let pairs = pairs_of(&self.store.wait_served());
         let of = |host: &u16| pairs.values().filter(|(owner, _)| owner == host).count();
-        self.hosts.numbers().max_by_key(of).expect("there are hosts")
+        hosts.into_iter().max_by_key(of).expect("there are hosts")
     }
 
     /// The members of etcd that follow.

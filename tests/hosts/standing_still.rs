@@ -3,17 +3,15 @@
 use cell_tests::process;
 use rustix::process::Signal;
 
-use super::{SHORT_LEASE_MS, on_three_hosts};
+use super::Scene;
 
-#[test]
-fn node_that_stands_still_past_its_lease_is_taken_over_and_ends_when_it_goes_on() {
-    on_three_hosts(SHORT_LEASE_MS, |scene| {
-        let victim = scene.busiest();
-        let node = scene.store.node(victim).expect("the node runs");
-        let end = || {
-            process::signal(node, Signal::CONT);
-            process::wait_ended(&[node]);
-        };
-        scene.taken_over("a node stands still", victim, None, || process::stop(node), end);
-    });
+/// It is taken over, and ends when it goes on.
+pub(super) fn node_stands_still_past_its_lease(scene: &Scene<'_>) {
+    let victim = scene.busiest();
+    let node = scene.store.node(victim).expect("the node runs");
+    let end = || {
+        process::signal(node, Signal::CONT);
+        process::wait_ended(&[node]);
+    };
+    scene.taken_over("a node stands still", victim, None, || process::stop(node), end);
 }
