@@ -152,7 +152,7 @@ fn make_homes(hosts: &Hosts) {
     for folder in ["target/release", "ops/systemd", ".ssh"] {
         fs::create_dir_all(client.join(folder)).expect("a folder can be made");
     }
-    fs::copy(program::path(), client.join("target/release/cell")).expect("cell can be copied");
+    put_program(&client.join("target/release/cell"));
     let unit = "ops/systemd/cell-node@.service";
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is in the workspace");
     fs::copy(root.join(unit), client.join(unit)).expect("the unit can be copied");
@@ -165,6 +165,14 @@ fn make_homes(hosts: &Hosts) {
         let key = client.join(".ssh/id_ed25519.pub");
         fs::copy(key, folder.join(".ssh/authorized_keys")).expect("a key can be copied");
         make_key(&folder.join("host_key"));
+    }
+}
+
+/// Without what a debugger reads of it, if it can be stripped: all hosts get it over ssh.
+fn put_program(to: &Path) {
+    let strip = Command::new("strip").args(["--strip-debug", "-o"]).arg(to).arg(program::path()).status();
+    if !strip.is_ok_and(|ended| ended.success()) {
+        fs::copy(program::path(), to).expect("cell can be copied");
     }
 }
 
