@@ -145,25 +145,33 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::WritableEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::ImageAmidAdoption, split_order::no_image_begins_while_a_pair_adopts),
             (Mutant::MergedRouteKept, merges::merges_go_by_what_is_durable),
-            (Mutant::MergedRangeUnclipped, merges::range_of_a_merge_is_the_sources_until_it_is_gone),
-            (Mutant::RecoveredMergeUnextended, merges::range_of_who_is_gone_is_there_at_once),
             (Mutant::RouteOvertaken, full_router::removal_comes_after_the_entry_that_it_undoes),
             (Mutant::MergedSlotReusedEarly, merges::merges_go_by_what_is_durable),
             (Mutant::MergeToldUnsealed, merges::merges_go_by_what_is_durable),
             (Mutant::UnroutedToldUnsealed, merges::merges_go_by_what_is_durable),
         ];
         expect_caught(twins);
-        // Of the many turns that its test goes through, the first that fails is enough, and holds without it.
-        let mutant = Mutant::AbsorbedUnseen;
-        let passes = |turns| catch_unwind(AssertUnwindSafe(|| merges::writes_amid_a_merge(turns))).is_ok();
-        plant(Some(mutant));
-        let mut all = merges::AMID_TURNS;
-        let caught = all.find(|turns| !passes(*turns));
-        plant(None);
-        let turns = caught.unwrap_or_else(|| panic!("not caught: {}", mutant.name()));
-        assert!(passes(turns), "{}: the test itself fails after {turns} turns", mutant.name());
-        println!("mutant {} caught by cell-node's worker core", mutant.name());
+        expect_caught_at_a_turn(Mutant::AbsorbedUnseen, merges::writes_amid_a_merge);
+        expect_caught_at_a_turn(Mutant::MergedRangeUnclipped, |turns| {
+            merges::range_of_a_merge_is_the_sources_until_it_is_gone(turns);
+        });
+        expect_caught_at_a_turn(Mutant::RecoveredMergeUnextended, |turns| {
+            merges::range_of_who_is_gone_is_there_at_once(turns);
+        });
     });
+}
+
+/// Of the many turns of a merge that a test goes through, the first that fails is enough, and holds without
+/// the defect.
+fn expect_caught_at_a_turn(mutant: Mutant, test: impl Fn(u32)) {
+    let passes = |turns| catch_unwind(AssertUnwindSafe(|| test(turns))).is_ok();
+    plant(Some(mutant));
+    let mut all = merges::AMID_TURNS;
+    let caught = all.find(|turns| !passes(*turns));
+    plant(None);
+    let turns = caught.unwrap_or_else(|| panic!("not caught: {}", mutant.name()));
+    assert!(passes(turns), "{}: the test itself fails after {turns} turns", mutant.name());
+    println!("mutant {} caught by cell-node's worker core", mutant.name());
 }
 
 #[test]
