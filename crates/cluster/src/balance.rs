@@ -278,10 +278,33 @@ impl Balance {
     /// # Errors
     /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
     pub fn take_seat(&self, incarnation: Incarnation, node: NodeId) -> Result<(), ClusterError> {
+        self.take_seat_if(KeyCondition::Absent { key: KEY_SEAT.to_owned() }, incarnation, node)
+    }
+
+    /// Takes the seat whose row does not read ([`crate::ClusterView::seat_reads`]), if it still does not. It
+    /// may hang on no lease, and would be nobody's for ever.
+    ///
+    /// # Errors
+    /// As of [`Balance::take_seat`].
+    pub fn take_unreadable_seat(&self, incarnation: Incarnation, node: NodeId) -> Result<(), ClusterError> {
+        let Some(entry) = self.coordinator.read(KEY_SEAT)? else { return Ok(()) };
+        if parse_seat(&entry.value).is_ok() {
+            return Ok(());
+        }
+        let as_read = KeyCondition::Revision { key: KEY_SEAT.to_owned(), revision: entry.revision };
+        self.take_seat_if(as_read, incarnation, node)
+    }
+
+    fn take_seat_if(
+        &self,
+        is_free: KeyCondition,
+        incarnation: Incarnation,
+        node: NodeId,
+    ) -> Result<(), ClusterError> {
         let seat = BalancerSeat { incarnation, node, moves: 0 };
         let take = Transaction::new()
             .when(KeyCondition::LeaseAlive { lease: incarnation })
-            .when(KeyCondition::Absent { key: KEY_SEAT.to_owned() })
+            .when(is_free)
             .put_leased(KEY_SEAT, text(&seat), incarnation);
         self.apply(incarnation, take)
     }

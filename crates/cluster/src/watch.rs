@@ -48,8 +48,8 @@ pub struct ClusterView {
     pub tuning: TuningRow,
     /// Who balances, and the members' figures; only where the watch follows balance.
     pub balance: BalanceView,
-    /// Rows that do not read, by their keys, and what is wrong with each: what was read there before holds.
-    /// Those of sessions are among them as far as one was met.
+    /// Rows that do not read, by their keys, and what is wrong with each: what was read there before holds,
+    /// but of the balancer's seat. Those of sessions are among them as far as one was met.
     pub unreadable: BTreeMap<String, String>,
 }
 
@@ -286,7 +286,10 @@ impl BalanceView {
             let seen = |entry: &KeyValue| {
                 Ok::<_, ClusterError>(SeatSeen { seat: parse_seat(&entry.value)?, revision: entry.revision })
             };
-            self.seat = value.as_ref().map(seen).transpose()?;
+            let seen = value.as_ref().map(seen).transpose();
+            // Who had it before has it no more: each move that it began would be refused.
+            self.seat = seen.as_ref().ok().copied().flatten();
+            seen?;
         } else if let Some((incarnation, number)) = balance::figures_of(key) {
             match (value, number) {
                 (Some(entry), 0) => {
@@ -403,6 +406,12 @@ impl ClusterView {
             }
         }
         Ok(())
+    }
+
+    /// Whether the row of the balancer's seat reads, or there is none.
+    #[must_use]
+    pub fn seat_reads(&self) -> bool {
+        !self.unreadable.contains_key(KEY_SEAT)
     }
 
     /// Whether the row of an incident reads, or there is none.

@@ -253,7 +253,11 @@ impl BalanceDriver {
         }
         let written = match (&view.balance.seat, own) {
             (None, _) if !self.stopping && view.lives(self.member.incarnation) => {
-                self.balance.take_seat(self.member.incarnation, self.member.node)
+                let MembershipOptions { incarnation, node, .. } = self.member;
+                match view.seat_reads() {
+                    true => self.balance.take_seat(incarnation, node),
+                    false => self.balance.take_unreadable_seat(incarnation, node),
+                }
             }
             (_, Some(own)) if self.stopping => self.balance.leave_seat(&own),
             (_, Some(own)) => {

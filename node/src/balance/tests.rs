@@ -339,6 +339,21 @@ fn who_does_not_have_the_seat_begins_nothing() {
     assert_eq!(other.seat().unwrap(), None, "a node that stops gives it up");
 }
 
+/// Nothing moved any more, for balance or for a drain, and nothing said why.
+#[test]
+fn seat_whose_row_does_not_read_is_taken() {
+    let mut world = world(0, 2, options(true));
+    world.link.transact(Transaction::new().put("balance/seat", "garbage")).unwrap();
+    assert!(world.seconds_to_a_move().is_some());
+    let seat = Balance::new(Arc::new(world.link.clone())).seat().unwrap().unwrap();
+    assert_eq!(seat.seat.incarnation, world.peers[0].lease);
+    // Also where it was readable before, and this node's.
+    world.link.transact(Transaction::new().put("balance/seat", "garbage")).unwrap();
+    world.pass();
+    world.drain(NodeId(1));
+    assert!(world.seconds_to_a_move().is_some());
+}
+
 #[test]
 fn node_that_drains_is_emptied_though_balance_is_off() {
     let mut world = world(1, 1, options(false));

@@ -151,6 +151,38 @@ pub(crate) fn of_two_moves_from_one_seat_one_is_begun() {
     source.begin(second, &target, &now).unwrap();
 }
 
+/// Nobody balanced any more, and each node asked for the seat again and again, without a pause.
+#[test]
+fn seat_whose_row_does_not_read_is_nobodys_and_is_taken() {
+    let sim = Sim::new(6);
+    let (first, second) = (member(&sim, 0), member(&sim, 1));
+    let pair = first.create();
+    let seat = first.sit();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let (mut watch, mut late) = (Watch::new(coordinator.clone()), Watch::new(coordinator));
+    watch.follow_balance();
+    late.follow_balance();
+    watch.look().unwrap();
+    assert!(watch.view().balance.seat == Some(seat) && watch.view().seat_reads());
+    // It hangs on no lease.
+    first.link.transact(Transaction::new().put("balance/seat", "garbage")).unwrap();
+    for watch in [&mut watch, &mut late] {
+        watch.look().unwrap();
+        assert!(watch.view().balance.seat.is_none() && !watch.view().seat_reads());
+    }
+    second.balance.take_seat(second.lease, second.node).unwrap();
+    assert!(first.balance.seat().is_err(), "it is not free");
+    second.balance.take_unreadable_seat(second.lease, second.node).unwrap();
+    first.balance.take_unreadable_seat(first.lease, first.node).unwrap();
+    for watch in [&mut watch, &mut late] {
+        watch.look().unwrap();
+        assert!(watch.view().seat_reads());
+        assert_eq!(watch.view().balance.seat.map(|seen| seen.seat.incarnation), Some(second.lease));
+    }
+    let begun = first.begin(pair, &second, &seat);
+    assert!(is_refused(&begun), "{begun:?}");
+}
+
 #[test]
 fn watch_shows_seat_figures_and_drills_to_who_follows_balance_and_reports_no_change_of_the_cluster() {
     let sim = Sim::new(5);
