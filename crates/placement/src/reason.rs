@@ -159,6 +159,13 @@ pub enum RestReason {
         /// So much of the mean.
         percent: u32,
     },
+    /// A node has too little, none has too much, and the one that has too little takes no pair.
+    TakesNone {
+        /// The node that has least.
+        node: NodeId,
+        /// So much of the mean, by the measure of which it has more.
+        percent: u32,
+    },
     /// One pair alone has so much that it would lift any node over the tolerance.
     HotPair {
         /// Which.
@@ -345,6 +352,13 @@ impl fmt::Display for RestReason {
             RestReason::TooLittle => f.write_str("there is too little to be worth balancing"),
             RestReason::Balanced { node, measure, percent } => {
                 write!(f, "the cluster is balanced: {node} has most, {percent} % of the mean {measure}")
+            }
+            RestReason::TakesNone { node, percent } => {
+                write!(
+                    f,
+                    "{node} has only {percent} % of the mean, and takes no pair now: it holds as many as "
+                )?;
+                f.write_str("it may, gave one a short time ago, lacks memory for writes, or has a full disk")
             }
             RestReason::HotPair { pair, node, measure, percent } => {
                 write!(

@@ -92,7 +92,7 @@ impl Search<'_> {
         let tolerance = self.rules.tolerance();
         let mut sources: Vec<Source<'_>> = self.sources();
         sources.sort_by(|a, b| b.score().total_cmp(&a.score()).then(a.node.cmp(&b.node)));
-        let (Some(most), Some(least)) = (sources.first().copied(), sources.last()) else {
+        let (Some(most), Some(least)) = (sources.first().copied(), sources.last().copied()) else {
             return Err(RestReason::OneNode);
         };
         let is_below = |score: f64| score < 1.0 - tolerance;
@@ -112,7 +112,13 @@ impl Search<'_> {
                 Err(why) => drop(refused.get_or_insert(why)),
             }
         }
-        Err(refused.map_or_else(|| balanced(&most), |why| self.nothing(&most, why, &takers)))
+        Err(match refused {
+            Some(why) => self.nothing(&most, why, &takers),
+            None if is_below(least.score()) => {
+                RestReason::TakesNone { node: least.node, percent: percent(least.score()) }
+            }
+            None => balanced(&most),
+        })
     }
 
     fn sources(&self) -> Vec<Source<'_>> {

@@ -87,6 +87,22 @@ fn empty_node_gets_its_share_though_nobody_is_above_by_much() {
     assert!(planned.to_string().ends_with("node-11 has only 0 % of the mean, and node-1 has 110 %"));
 }
 
+/// It was said that the cluster is balanced.
+#[test]
+fn empty_node_that_takes_no_pair_is_named_with_what_may_keep_it_from_that() {
+    let mut nodes = vec![vec![pair(50, 0); 20]; 10];
+    nodes.push(Vec::new());
+    let mut figures = cluster(&nodes);
+    at(&mut figures, 11).disk_full = true;
+    let why = rest(look(&figures));
+    assert_eq!(why, RestReason::TakesNone { node: NodeId(11), percent: 0 });
+    let words = why.to_string();
+    assert!(words.starts_with("node-11 has only 0 % of the mean, and takes no pair now: "), "{words}");
+    assert!(words.ends_with(", or has a full disk"), "{words}");
+    at(&mut figures, 11).disk_full = false;
+    assert_eq!(planned(look(&figures)).to, NodeId(11));
+}
+
 #[test]
 fn little_is_not_worth_balancing() {
     let figures = cluster(&[vec![pair(1, 1); 10], Vec::new()]);
