@@ -55,10 +55,13 @@ fn goes_on(view: &ClusterView, of: &MoveRow) -> bool {
     }
 }
 
-/// The moves that go on; those of operators last.
+/// The moves that go on; those of operators last. Of these there may be several: one that is to be cancelled,
+/// because its target drains, comes before others.
 pub(super) fn moves_under_way(view: &ClusterView) -> Vec<&MoveRow> {
     let mut moves: Vec<&MoveRow> = view.moves.values().filter(|of| goes_on(view, of)).collect();
-    moves.sort_by_key(|of| (of.cause == MoveMotive::Operator, of.pair));
+    let is_wanted = |of: &MoveRow| of.stage == MoveStage::Handed || !view.is_draining(of.target.node);
+    let is_operators = |of: &MoveRow| of.cause == MoveMotive::Operator;
+    moves.sort_by_key(|&of| (is_operators(of), is_operators(of) && is_wanted(of), of.pair));
     moves
 }
 

@@ -380,6 +380,25 @@ fn move_to_a_node_that_drains_by_now_is_cancelled() {
     assert_eq!(world.driver.snapshot(world.watch.view()).moves.cancelled, 1);
 }
 
+/// It went on until the operator's other move, of a pair with a lower number, was over.
+#[test]
+fn each_move_of_an_operator_to_a_node_that_drains_is_cancelled() {
+    let mut world = world(0, 2, options(false));
+    let third = peer(&world.sim, 3, 0);
+    let moves = Moves::new(Arc::new(world.link.clone()));
+    world.watch.look().unwrap();
+    let members = world.watch.view().members.clone();
+    for (pair, to) in [(0, &third), (1, &world.peers[1])] {
+        moves.begin(world.peers[0].pairs[pair], &members[&to.lease], "test").unwrap();
+    }
+    world.drain(NodeId(2));
+    for _ in 0..3 {
+        world.pass();
+    }
+    let outcomes: Vec<_> = world.moves().into_iter().map(|of| of.outcome).collect();
+    assert_eq!(outcomes, [None, Some(MoveOutcome::Cancelled)]);
+}
+
 #[test]
 fn move_that_came_to_nothing_is_not_tried_again_at_once() {
     let mut world = world(0, 1, options(true));
