@@ -60,7 +60,7 @@ fn news(then: Option<&MoveRow>, of: &MoveRow) -> Vec<MoveEvent> {
                 ("given_up", Severity::Warning, from, text)
             }
             MoveOutcome::Back { why } => {
-                let text = format!("{pair} goes back from {to} to {from}, which recovers it: {why}");
+                let text = format!("{pair} goes back from {to} to {from}, which serves it again: {why}");
                 ("back", Severity::Warning, from, text)
             }
         };
