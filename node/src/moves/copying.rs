@@ -284,6 +284,9 @@ impl CopyEnd {
 
 /// Files of earlier epochs than the owner's go, but nobody uses them again: what looks damaged there is.
 fn failure_of(error: &RecoveryError, epoch: Epoch) -> CopyFailure {
+    if error.is_transient() {
+        return CopyFailure::Unanswered;
+    }
     let RecoveryError::Log(error) = error else { return CopyFailure::Final };
     match error {
         WalError::SegmentMissing { .. } | WalError::FolderMissing { .. } => CopyFailure::FilesGone,
@@ -298,7 +301,7 @@ fn failure_of(error: &RecoveryError, epoch: Epoch) -> CopyFailure {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::MoveStage;
+    use cell_cluster::{ClusterError, MoveStage};
     use cell_terms::{Csn, PairId, RegionKind};
     use cell_wal::corruption::{Corruption, Damage, Proof};
     use cell_wal::{DiskOperation, LogId, LogPlace, StorageError};
@@ -369,6 +372,14 @@ mod tests {
         assert_eq!(failure(mismatch(3)), CopyFailure::LooksDamaged { at: None });
         // Nobody writes to the logs of epochs that have ended.
         assert_eq!([corrupt(2), mismatch(2)].map(failure), [CopyFailure::Final; 2]);
+    }
+
+    #[test]
+    fn coordinator_that_does_not_answer_is_a_reason_to_begin_anew() {
+        let failure = |error: ClusterError| failure_of(&RecoveryError::Cluster(error), Epoch(3));
+        let away = std::io::ErrorKind::ConnectionRefused;
+        assert_eq!(failure(ClusterError::NotReached(away.into())), CopyFailure::Unanswered);
+        assert_eq!(failure(ClusterError::NotInitialised), CopyFailure::Final);
     }
 
     fn copy_is_ready_for_a_while_alone() {

@@ -92,6 +92,9 @@ pub enum CopyFailure {
     Final,
     /// Files that were wanted have gone, as they may beside their owner's work.
     FilesGone,
+    /// The coordinator did not answer when it began. That says nothing of the pair: it is begun anew for as
+    /// long as a move may stand still.
+    Unanswered,
     /// A log looks damaged. So it does if its owner has given a file back meanwhile, because a checkpoint
     /// covers it, and has used it again. A copy of the pair as it is then does not read that any more: what
     /// it finds at the same change is damage.
@@ -277,10 +280,11 @@ impl TargetMove {
     pub(super) fn copy_failed(&mut self, why: &str, failure: CopyFailure) {
         let may_help = match failure {
             CopyFailure::Final => false,
-            CopyFailure::FilesGone => true,
+            CopyFailure::FilesGone | CopyFailure::Unanswered => true,
             CopyFailure::LooksDamaged { .. } => self.suspicion.replace(failure) != Some(failure),
         };
         match self.state {
+            TargetState::Copying if failure == CopyFailure::Unanswered => self.state = TargetState::New,
             TargetState::Copying if may_help && self.tries < TRIES_MAX => {
                 self.tries += 1;
                 self.state = TargetState::New;
@@ -476,6 +480,20 @@ mod tests {
         let mut story = Story::copying();
         story.core.copy_failed("no memory", CopyFailure::Final);
         assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }));
+    }
+
+    /// The move was given up, and its pair not sent there again for a minute, because the coordinator had
+    /// not answered once.
+    #[test]
+    fn copy_that_the_coordinator_did_not_answer_is_begun_anew_while_a_move_may_stand_still() {
+        let mut story = Story::copying();
+        for _ in 0..3 * TRIES_MAX {
+            story.core.copy_failed("no answer", CopyFailure::Unanswered);
+            assert_eq!(story.next(), Some(TargetAction::Copy));
+        }
+        story.core.copy_failed("no answer", CopyFailure::Unanswered);
+        story.now_ns += STALLED_NS;
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: STALLED.to_owned() }));
     }
 
     /// Each of six copies read all there was before it met the same damage.
