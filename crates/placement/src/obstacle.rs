@@ -100,6 +100,8 @@ pub enum MoveFailure {
     Unreadable,
     /// The target declined for another reason.
     Declined,
+    /// The coordinator's rows do not let it begin.
+    NotBegun,
     /// The copy did not catch up with the source.
     Behind,
     /// A split of the pair could not be brought to its end in time.
@@ -201,6 +203,7 @@ impl fmt::Display for MoveFailure {
             MoveFailure::NoDiskRoom => "the disk has no room for its logs",
             MoveFailure::Unreadable => "it cannot read the log root",
             MoveFailure::Declined => "it declined",
+            MoveFailure::NotBegun => "the move could not be begun",
             MoveFailure::Behind => "the copy did not catch up with the source",
             MoveFailure::SplitOpen => "a split of the pair did not end in time",
             MoveFailure::EndGone => "source or target went away",

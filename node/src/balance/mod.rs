@@ -345,9 +345,11 @@ impl BalanceDriver {
             Err(ClusterError::Move(MoveRefusal::NotBalancer)) => self.wrote = true,
             Err(error) => {
                 tracing::info!(%error, "a move is not begun: {words}");
-                let is_refused = matches!(error, ClusterError::Move(_));
+                // Who has ended is seen to have by the next look, and who does not answer is asked again. A
+                // row that does not read stays so: others are not to wait for it.
+                let is_refused = !error.is_transient() && !matches!(error, ClusterError::LeaseEnded { .. });
                 if let Some(seated) = self.seated.as_mut().filter(|_| is_refused) {
-                    seated.core.on_failure(now_ms, pair, to, MoveFailure::Declined);
+                    seated.core.on_failure(now_ms, pair, to, MoveFailure::NotBegun);
                 }
             }
         }

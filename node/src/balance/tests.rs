@@ -445,6 +445,27 @@ fn drain_of_which_moves_keep_failing_says_so_in_its_row() {
     assert!(said.contains("it had no memory for the copy"), "{said}");
 }
 
+/// It was tried each second, no other pair left the node, and nobody was told anything.
+#[test]
+fn drain_goes_on_with_other_pairs_where_the_row_of_a_move_does_not_read_and_says_so() {
+    let mut world = world(0, 2, options(false));
+    let [first, second] = [world.peers[0].pairs[0], world.peers[0].pairs[1]];
+    world.link.transact(Transaction::new().put(cell_cluster::MoveRow::key(first), "garbage")).unwrap();
+    world.pass();
+    world.drain(NodeId(1));
+    let seconds = world.seconds_to_a_move();
+    assert!(seconds.is_some_and(|seconds| seconds < 10), "after {seconds:?} s");
+    assert_eq!(world.moves().iter().map(|of| of.pair).collect::<Vec<_>>(), [second]);
+    let stall = (1..60).find_map(|_| {
+        world.pass();
+        world.watch.look().unwrap();
+        world.watch.view().drains[&NodeId(1)].stall.clone()
+    });
+    let said = stall.expect("somebody is told");
+    assert!(said.starts_with(&format!("{first} cannot move: ")), "{said}");
+    assert!(said.contains("the move could not be begun"), "{said}");
+}
+
 /// Of more than 256 pairs a node left some out, and each balancer waited for them for ever.
 #[test]
 fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {
