@@ -17,6 +17,8 @@ use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
 const REPORT_NS: u64 = 1_000_000_000;
+/// How long it takes until a copy is begun anew whose first question was not answered.
+const AGAIN_NS: u64 = 100_000_000;
 /// A copy is started so often, because files that it wanted have gone; and so often one that was ready may
 /// fall behind.
 const TRIES_MAX: u32 = 5;
@@ -120,6 +122,10 @@ pub(super) struct TargetMove {
     handed: (Epoch, Incarnation),
     state: TargetState,
     tries: u32,
+    /// The last copy had no answer.
+    is_unanswered: bool,
+    /// The next one is not to begin before.
+    again_ns: u64,
     /// What looked like damage to the last copy that met some.
     suspicion: Option<CopyFailure>,
     /// How often the copy was ready and has fallen behind since.
@@ -138,6 +144,8 @@ impl TargetMove {
             handed: (of.epoch_of_target(), of.target.incarnation),
             state: TargetState::New,
             tries: 0,
+            is_unanswered: false,
+            again_ns: 0,
             suspicion: None,
             falls: 0,
             is_behind: false,
@@ -202,7 +210,11 @@ impl TargetMove {
             self.state = TargetState::GivingUp { why: why.clone() };
             return Some(TargetAction::GiveUp { why });
         }
+        if std::mem::take(&mut self.is_unanswered) {
+            self.again_ns = seen.now_ns.saturating_add(AGAIN_NS);
+        }
         match stage {
+            MoveStage::Copying if seen.now_ns < self.again_ns => None,
             MoveStage::Copying => {
                 self.state = TargetState::Copying;
                 Some(TargetAction::Copy)
@@ -284,7 +296,9 @@ impl TargetMove {
             CopyFailure::LooksDamaged { .. } => self.suspicion.replace(failure) != Some(failure),
         };
         match self.state {
-            TargetState::Copying if failure == CopyFailure::Unanswered => self.state = TargetState::New,
+            TargetState::Copying if failure == CopyFailure::Unanswered => {
+                (self.state, self.is_unanswered) = (TargetState::New, true);
+            }
             TargetState::Copying if may_help && self.tries < TRIES_MAX => {
                 self.tries += 1;
                 self.state = TargetState::New;
@@ -489,6 +503,8 @@ mod tests {
         let mut story = Story::copying();
         for _ in 0..3 * TRIES_MAX {
             story.core.copy_failed("no answer", CopyFailure::Unanswered);
+            assert_eq!((story.next(), story.next()), (None, None), "not at once");
+            story.now_ns += AGAIN_NS;
             assert_eq!(story.next(), Some(TargetAction::Copy));
         }
         story.core.copy_failed("no answer", CopyFailure::Unanswered);
