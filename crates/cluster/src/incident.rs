@@ -192,27 +192,7 @@ impl Incidents {
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<IncidentRow>, ClusterError> {
-        Ok(self.list_with_revisions()?.into_iter().map(|(row, _)| row).collect())
-    }
-
-    /// Every incident that reads, with its shares that do, and the revision of its row.
-    fn list_with_revisions(&self) -> Result<Vec<(IncidentRow, Revision)>, ClusterError> {
-        let mut incidents: Vec<(IncidentRow, Revision)> = Vec::new();
-        // An incident's row comes before those of its shares.
-        for entry in self.coordinator.list(KEY_INCIDENTS)?.entries {
-            match (parse_key(&entry.key), incidents.last_mut()) {
-                (Some((_, None)), _) => {
-                    let row = read_row("an incident", &entry);
-                    incidents.extend(row.map(|row| (row, entry.revision)));
-                }
-                (Some((dead, Some(_))), Some((incident, _))) if incident.dead == dead => {
-                    let share = read_row("a share of an incident", &entry);
-                    share.into_iter().for_each(|share| incident.set_share(share));
-                }
-                _ => {} // its incident does not read, or was forgotten between two pages
-            }
-        }
-        Ok(incidents)
+        Ok(read_all(&self.coordinator.list(KEY_INCIDENTS)?.entries).into_iter().map(|(row, _)| row).collect())
     }
 
     /// Claims an incident that nobody has, whose claimer has died too, that is over and begins again, or
@@ -412,7 +392,11 @@ impl Incidents {
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn forget_old(&self, writer: Incarnation) -> Result<(), ClusterError> {
-        let mut over = self.list_with_revisions()?;
+        let entries = self.coordinator.list(KEY_INCIDENTS)?.entries;
+        if !may_be_too_many(&entries) {
+            return Ok(());
+        }
+        let mut over = read_all(&entries);
         over.retain(|(row, _)| row.is_over());
         over.sort_by_key(|(_, revision)| std::cmp::Reverse(*revision));
         let mut shares = 0;
@@ -454,6 +438,38 @@ impl Incidents {
         let found = self.coordinator.read(key)?;
         Ok(found.map(|entry| (read_row("an incident", &entry), entry)))
     }
+}
+
+/// Every incident of these rows that reads, with its shares that do, and the revision of its row.
+fn read_all(entries: &[KeyValue]) -> Vec<(IncidentRow, Revision)> {
+    let mut incidents: Vec<(IncidentRow, Revision)> = Vec::new();
+    // An incident's row comes before those of its shares.
+    for entry in entries {
+        match (parse_key(&entry.key), incidents.last_mut()) {
+            (Some((_, None)), _) => {
+                let row = read_row("an incident", entry);
+                incidents.extend(row.map(|row| (row, entry.revision)));
+            }
+            (Some((dead, Some(_))), Some((incident, _))) if incident.dead == dead => {
+                let share = read_row("a share of an incident", entry);
+                share.into_iter().for_each(|share| incident.set_share(share));
+            }
+            _ => {} // its incident does not read, or was forgotten between two pages
+        }
+    }
+    incidents
+}
+
+/// Whether these rows may be more than are kept. Where they are not, few of them have to be read: of the
+/// incidents as many as there are too many, if those are not over. The newest ones are asked first.
+fn may_be_too_many(entries: &[KeyValue]) -> bool {
+    let keys = || entries.iter().filter_map(|entry| Some((parse_key(&entry.key)?.1, entry)));
+    let shares = keys().filter(|(pair, _)| pair.is_some()).count();
+    let incidents: Vec<_> = keys().filter(|(pair, _)| pair.is_none()).map(|(_, entry)| entry).collect();
+    let surplus = incidents.len().saturating_sub(KEPT_MAX);
+    let stays =
+        |entry: &&&KeyValue| read_row::<IncidentRow>("an incident", entry).is_none_or(|row| !row.is_over());
+    shares > SHARES_KEPT_MAX || incidents.iter().rev().filter(stays).take(surplus).count() < surplus
 }
 
 /// A row, if it reads.

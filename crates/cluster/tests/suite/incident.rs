@@ -115,6 +115,13 @@ fn forget_old_keeps_what_is_not_over_and_the_last() {
         incidents.forget_old(me).unwrap();
         let left: Vec<_> = incidents.list().unwrap().iter().map(|row| row.dead.0).collect();
         assert_eq!((left.len(), &left[..4]), (34, &[1, 2, 9, 10][..]));
+        // As many as are kept are over: nothing goes until one more is.
+        incidents.forget_old(me).unwrap();
+        assert_eq!(incidents.list().unwrap().len(), 34);
+        incidents.close(Incarnation(1), me, 1).unwrap();
+        incidents.forget_old(me).unwrap();
+        let left: Vec<_> = incidents.list().unwrap().iter().map(|row| row.dead.0).collect();
+        assert_eq!((left.len(), &left[..4]), (33, &[1, 2, 10, 11][..]));
     });
 }
 
