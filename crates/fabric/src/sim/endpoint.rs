@@ -73,6 +73,9 @@ impl Endpoint for SimEndpoint {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        if !self.network.lock().endpoints[self.endpoint].has_events() {
+            return 0;
+        }
         let mut reported = 0;
         loop {
             // Taken out first: the sink may use the network.
@@ -131,11 +134,7 @@ impl Endpoint for SimEndpoint {
     fn prepare_sleep(&mut self) -> bool {
         let state = self.network.lock();
         let endpoint = &state.endpoints[self.endpoint];
-        endpoint.ready.is_empty()
-            && endpoint.refused.is_empty()
-            && endpoint.dirty.is_empty()
-            && endpoint.posted.is_empty()
-            && endpoint.completed.is_empty()
+        !endpoint.has_events() && endpoint.dirty.is_empty() && endpoint.posted.is_empty()
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -53,6 +53,11 @@ impl EndpointState {
         }
     }
 
+    /// Whether a poll has something to report.
+    pub(super) fn has_events(&self) -> bool {
+        !(self.ready.is_empty() && self.refused.is_empty() && self.completed.is_empty())
+    }
+
     /// The endpoint's own clock, as it was last ticked.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock_ns.unwrap_or(0)

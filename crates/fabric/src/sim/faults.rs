@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use crate::close::CloseReason;
 
 use super::link::{Arrival, LinkId, Segment, Side};
-use super::network::{Due, NetworkState, SimNetwork};
+use super::network::{NetworkState, SimNetwork};
 use super::options::SimCrash;
+use super::schedule::Due;
 
 impl SimNetwork {
     /// Nothing from one host reaches the other any more; the way back is not touched. What is sent meanwhile

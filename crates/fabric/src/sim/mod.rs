@@ -9,6 +9,7 @@ mod network;
 mod options;
 mod read_state;
 mod reads;
+mod schedule;
 
 pub use endpoint::SimEndpoint;
 pub use network::SimNetwork;

@@ -27,7 +27,8 @@ use crate::limits::FabricLimits;
 use super::endpoint_state::EndpointState;
 use super::link::{Arrival, End, Link, LinkId, Segment, Side};
 use super::options::SimOptions;
-use super::read_state::{ReadId, Reads};
+use super::read_state::Reads;
+use super::schedule::{Due, Schedule};
 
 /// A network of simulated hosts. A handle: clones are the same network.
 #[derive(Clone, Debug)]
@@ -35,26 +36,12 @@ pub struct SimNetwork {
     state: Arc<Mutex<NetworkState>>,
 }
 
-/// Something that comes due.
-#[derive(Debug)]
-pub(super) enum Due {
-    /// The next segment from this side of the link.
-    Delivery(LinkId, Side),
-    /// A read's request reaches the host that it reads from.
-    ReadStarted(ReadId),
-    /// Some of a read's words are loaded.
-    ReadMoment(ReadId, usize),
-    /// A read's data is back.
-    ReadBack(ReadId),
-}
-
 #[derive(Debug)]
 pub(super) struct NetworkState {
     pub(super) random: Random,
     pub(super) options: SimOptions,
     pub(super) now_ns: u64,
-    schedule: BTreeMap<(u64, u64), Due>,
-    scheduled: u64,
+    schedule: Schedule,
     pub(super) endpoints: Vec<EndpointState>,
     pub(super) listening: BTreeMap<u32, usize>,
     pub(super) links: BTreeMap<LinkId, Link>,
@@ -72,8 +59,7 @@ impl SimNetwork {
             random: Random::new(seed),
             options,
             now_ns: 0,
-            schedule: BTreeMap::new(),
-            scheduled: 0,
+            schedule: Schedule::default(),
             endpoints: Vec::new(),
             listening: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -89,8 +75,7 @@ impl SimNetwork {
     pub fn step(&self, now_ns: u64) -> usize {
         let mut state = self.lock();
         let mut count = 0;
-        while let Some(entry) = state.schedule.first_entry().filter(|entry| entry.key().0 <= now_ns) {
-            let ((due_ns, _), due) = entry.remove_entry();
+        while let Some((due_ns, due)) = state.schedule.take_due(now_ns) {
             state.now_ns = state.now_ns.max(due_ns);
             state.happen(due);
             count += 1;
@@ -102,7 +87,7 @@ impl SimNetwork {
     /// When the next thing arrives; `None` while nothing travels.
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.lock().schedule.first_key_value().map(|((due_ns, _), _)| *due_ns)
+        self.lock().schedule.next_due_ns()
     }
 
     /// Changes what the network does from now on.
@@ -149,8 +134,7 @@ impl NetworkState {
 
     /// Plans something for a given time. What is planned first for one time happens first.
     pub(super) fn plan_at(&mut self, due_ns: u64, due: Due) {
-        self.scheduled += 1;
-        self.schedule.insert((due_ns, self.scheduled), due);
+        self.schedule.plan(due_ns, due);
     }
 
     /// Notes something in the digest.

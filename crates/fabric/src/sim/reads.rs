@@ -21,8 +21,9 @@ use crate::remote_access::{
 
 use super::endpoint::SimEndpoint;
 use super::link::{Arrival, LinkId, Side};
-use super::network::{Due, NetworkState, chance, span};
-use super::read_state::{Completed, Posted, Read, ReadId, Registration};
+use super::network::{NetworkState, chance, span};
+use super::read_state::{Completed, Dealt, Posted, Read, ReadId, Registration};
+use super::schedule::Due;
 
 const MOMENTS_MAX: u64 = 4;
 
@@ -111,8 +112,8 @@ impl NetworkState {
             } else {
                 posted.refusal
             };
-            let (words, moments) = (Vec::new(), Vec::new());
-            let read = Read { endpoint, posted, link, side, hosts, words, moments, failure };
+            let (words, dealt) = (Vec::new(), Dealt::default());
+            let read = Read { endpoint, posted, link, side, hosts, words, dealt, failure };
             self.reads.under_way.insert(id, read);
             self.plan(if failure.is_some() { Due::ReadBack(id) } else { Due::ReadStarted(id) });
         }
@@ -137,8 +138,8 @@ impl NetworkState {
         {
             server.counters.reads_served += 1;
         }
-        let moments = self.moments(first, count);
-        let mut times: Vec<u64> = (0..moments.len())
+        let dealt = self.deal(first, count);
+        let mut times: Vec<u64> = (0..dealt.moments)
             .map(|_| self.now_ns + span(&mut self.random, 0, self.options.read_spread_ns))
             .collect();
         times.sort_unstable();
@@ -147,24 +148,22 @@ impl NetworkState {
         }
         if let Some(read) = self.reads.under_way.get_mut(&id) {
             read.words = vec![0; count];
-            read.moments = moments;
+            read.dealt = dealt;
         }
     }
 
     /// Deals the words of a read out to moments.
-    fn moments(&mut self, first: usize, count: usize) -> Vec<Vec<usize>> {
+    fn deal(&mut self, first: usize, count: usize) -> Dealt {
         let torn = chance(&mut self.random, self.options.read_torn_per_million);
         let per_unit = if torn { 1 } else { WORDS_PER_LINE };
         let unit_of = |word: usize| (first + word) / per_unit - first / per_unit;
         let units = unit_of(count - 1) + 1;
         let moments = usize::try_from(self.random.between(1, MOMENTS_MAX)).unwrap_or(1);
-        let mut dealt: Vec<usize> = (0..units).map(|_| self.random.index(moments)).collect();
+        let mut units: Vec<usize> = (0..units).map(|_| self.random.index(moments)).collect();
         if self.options.reads_ordered {
-            dealt.sort_unstable();
+            units.sort_unstable();
         }
-        let mut lists = vec![Vec::new(); moments];
-        (0..count).for_each(|word| lists[dealt[unit_of(word)]].push(word));
-        lists
+        Dealt { first, per_unit, moments, units }
     }
 
     /// Loads the words of one moment; the last one sends the answer.
@@ -176,15 +175,15 @@ impl NetworkState {
             Some(Registration { region, .. }) => {
                 if read.posted.read.fits(region.len() as u64 * 8) {
                     let first = word_of(read.posted.read.offset);
-                    for word in &read.moments[moment] {
-                        read.words[*word] = region.load(first + word);
+                    for word in read.dealt.words(moment, read.words.len()) {
+                        read.words[word] = region.load(first + word);
                     }
                 } else {
                     read.failure = Some(ReadFailure::RangeInvalid);
                 }
             }
         }
-        let (last, weight) = (moment + 1 == read.moments.len(), read.words.len() as u64);
+        let (last, weight) = (moment + 1 == read.dealt.moments, read.words.len() as u64);
         self.note(id, (7 << 32) | weight);
         if last {
             self.plan(Due::ReadBack(id));
