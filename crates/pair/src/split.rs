@@ -58,9 +58,8 @@ impl<O: MemoryObserver> Pair<O> {
 
     /// Where the keys behind a meganode are.
     pub fn right_of(&self, slot: SlotIndex) -> Option<Pointer> {
-        let mut words = vec![0; self.memory.geometry().node_words()];
-        let root = self.meganode(slot).copy_node(NodeIndex::ROOT, &mut words).ok()?;
-        Some(root.right()).filter(|right| !right.is_null())
+        let right = self.meganode(slot).right_link(NodeIndex::ROOT).ok()?;
+        Some(right).filter(|right| !right.is_null())
     }
 
     /// Entries of the meganodes that this pair answers for.

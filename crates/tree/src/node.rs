@@ -262,6 +262,30 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         }
     }
 
+    /// The right link of a live node, read as [`Meganode::copy_node`] would read it, without the rest.
+    ///
+    /// # Errors
+    /// [`ReadError::Retries`] if a writer was in the way as often as this reader tries.
+    ///
+    /// # Panics
+    /// If the slot has no such node.
+    pub fn right_link(&self, node: NodeIndex) -> Result<Pointer, ReadError> {
+        assert!(node.get() < self.geometry.nodes(), "the slot has no {node}");
+        let base = self.node_word(node);
+        let mut retries = 0;
+        loop {
+            let first = self.words.load(base);
+            self.words.fence_acquire();
+            let right = self.words.load(base + crate::layout::RIGHT / WORD_BYTES);
+            self.words.fence_acquire();
+            let last = self.words.load(base + self.geometry.node_words() - 1);
+            if first & 1 == 0 && first == last {
+                return Ok(Pointer(right));
+            }
+            self.retry_again(&mut retries)?;
+        }
+    }
+
     /// Appends the entries of a leaf, in key order; none for a node that is free, no leaf or always changing.
     pub fn leaf_entries(&self, node: NodeIndex, out: &mut Vec<LeafEntry>) {
         let mut words = vec![0; self.geometry.node_words()];

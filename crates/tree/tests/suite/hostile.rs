@@ -49,6 +49,7 @@ fn read_everything(memory: &Memory, geometry: cell_tree::Geometry) {
             let _ = (copy.step(b"user 00100"), copy.check(), copy.low(), copy.high(), copy.child(3));
             let _ = (copy.count(), copy.free_bytes(), copy.snapshot(&mut leaf));
             copy.leaf_entries(|_| ());
+            assert_eq!(meganode.right_link(NodeIndex(node)).ok(), Some(copy.right()));
         }
         let _ = NodeRef::new(geometry, NodeIndex(node), &words).map(|copy| copy.step(b"x"));
     }
