@@ -127,9 +127,7 @@ impl Model {
         let name = bytes.first_chunk::<NAME_BYTES>().map(|name| u64::from_le_bytes(*name));
         let length = name.and_then(|name| self.lengths.get(usize::try_from(name).ok()?));
         match (name, length) {
-            (Some(name), Some(length))
-                if *length as usize == bytes.len() && value_bytes(name, bytes.len()) == bytes =>
-            {
+            (Some(name), Some(length)) if *length as usize == bytes.len() && is_value(name, bytes) => {
                 Ok(name)
             }
             _ => Err(broken(format_args!("phantom: {} bytes that nobody wrote", bytes.len()))),
@@ -257,15 +255,24 @@ impl Model {
     }
 }
 
+/// Each eighth byte begins a block: the first one is the name, the others follow from it.
+fn block_bytes(name: WrittenValue, block: usize) -> [u8; NAME_BYTES] {
+    if block == 0 { name } else { mix(name ^ (block as u64) << 40) }.to_le_bytes()
+}
+
 fn value_bytes(name: WrittenValue, length: usize) -> Vec<u8> {
-    let mut bytes = name.to_le_bytes().to_vec();
-    let mut block = 0;
-    while bytes.len() < length {
-        block += 1;
-        bytes.extend_from_slice(&mix(name ^ block << 40).to_le_bytes());
-    }
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    let (whole, rest) = bytes.as_chunks_mut::<NAME_BYTES>();
+    whole.iter_mut().enumerate().for_each(|(block, bytes)| *bytes = block_bytes(name, block));
+    rest.copy_from_slice(&block_bytes(name, whole.len())[..rest.len()]);
     bytes
+}
+
+/// Whether these are the bytes of the value of that name.
+fn is_value(name: WrittenValue, bytes: &[u8]) -> bool {
+    let (whole, rest) = bytes.as_chunks::<NAME_BYTES>();
+    whole.iter().enumerate().all(|(block, bytes)| *bytes == block_bytes(name, block))
+        && *rest == block_bytes(name, whole.len())[..rest.len()]
 }
 
 #[cfg(test)]
