@@ -11,7 +11,7 @@ use cell_fabric::{Address, Endpoint, FabricLimits, SimEndpoint, SimNetwork};
 
 use crate::action::Action;
 use crate::model::{Model, Started};
-use crate::plan::{CLIENT_HOST, Plan};
+use crate::plan::{CLIENT_HOST, Plan, scaled};
 
 /// What a client was asked.
 #[derive(Clone, Debug)]
@@ -181,13 +181,13 @@ impl Client {
 
     /// The client's own clock, which drifts.
     fn clock_ns(&self, now_ns: u64) -> u64 {
-        let clock = i128::from(now_ns) * i128::from(1_000_000 + self.drift_ppm) / 1_000_000;
+        let clock = scaled(now_ns, 1_000_000 + self.drift_ppm, 1_000_000);
         u64::try_from(clock).unwrap_or(u64::MAX)
     }
 
     /// The world's time at which the client's clock will stand so, or a little later.
     fn world_ns(&self, clock_ns: u64) -> u64 {
-        let world = i128::from(clock_ns) * 1_000_000 / i128::from(1_000_000 + self.drift_ppm);
+        let world = scaled(clock_ns, 1_000_000, 1_000_000 + self.drift_ppm);
         u64::try_from(world + 1).unwrap_or(u64::MAX)
     }
 

@@ -191,6 +191,9 @@ impl Node {
     }
 
     fn step_copies(&mut self, now_ns: u64, news: &mut Vec<News>) {
+        if self.control.copying.is_empty() {
+            return;
+        }
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.control.copying)
             .into_iter()
             .partition(|copying| copying.due_ns <= now_ns);

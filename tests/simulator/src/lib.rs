@@ -7,6 +7,7 @@
 //! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
 //! | `node`, `claims`, `serving`, `control`, `threads`, `process`, `client` | the production cores and, in place of their shells, functions |
 //! | `endpoint` | a look at each reply that leaves a node |
+//! | `disk` | when what was sent to the disk completes |
 //! | `calls`, `interleave` | other nodes within a node's calls of the coordinator |
 //! | `operator`, `starts`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
@@ -29,6 +30,7 @@ pub mod client;
 pub mod control;
 pub mod coverage;
 mod death;
+mod disk;
 mod drains;
 pub mod endpoint;
 pub mod faults;

@@ -19,7 +19,7 @@ use cell_wal::{LogId, LogName};
 
 use crate::calls;
 use crate::news::News;
-use crate::plan::{Plan, US};
+use crate::plan::{Plan, US, scaled};
 use crate::process::{Fuse, FusedLink, FusedStorage};
 use crate::threads::{Claims, Control, Serving};
 
@@ -154,9 +154,11 @@ impl Node {
         self.serving.stall_ns = Some(lasts_ns);
     }
 
-    /// Whether the network has something for it.
-    pub fn has_input(&mut self) -> bool {
-        self.serving.has_input()
+    /// Wakes it if the network has something for it. Who is due anyway is not asked about.
+    pub fn wake_by_input(&mut self, now_ns: u64) {
+        if self.due_ns > now_ns.max(self.serving.rests_until_ns) && self.serving.has_input() {
+            self.wake(now_ns);
+        }
     }
 
     /// The pairs that it serves.
@@ -241,7 +243,7 @@ impl Node {
     #[must_use]
     pub fn clock_ns(&self, now_ns: u64) -> u64 {
         let ppm = self.plan.drift_ppm[self.host as usize - 1];
-        let drift = i128::from(now_ns) * i128::from(ppm) / 1_000_000;
+        let drift = scaled(now_ns, ppm, 1_000_000);
         u64::try_from(i128::from(now_ns) + drift).unwrap_or(0)
     }
 
@@ -253,7 +255,7 @@ impl Node {
     /// The world's time at which the process's clock will stand so, or a little later.
     pub(crate) fn world_ns(&self, clock_ns: u64) -> u64 {
         let ppm = self.plan.drift_ppm[self.host as usize - 1];
-        let world = i128::from(clock_ns) * 1_000_000 / i128::from(1_000_000 + ppm);
+        let world = scaled(clock_ns, 1_000_000, 1_000_000 + ppm);
         u64::try_from(world + 1).unwrap_or(u64::MAX)
     }
 

@@ -26,6 +26,9 @@ impl World {
         if works >= wanted {
             self.operators.due.clear();
         }
+        if self.operators.due.is_empty() {
+            return;
+        }
         let (due, later): (Vec<_>, Vec<_>) =
             self.operators.due.iter().copied().partition(|(_, due_ns)| *due_ns <= now_ns);
         self.operators.due = later;
@@ -107,5 +110,6 @@ impl World {
         self.disk.power_cut(cut);
         self.disk = self.disk.process();
         self.disk_due.clear();
+        self.disk_changes = None;
     }
 }

@@ -116,8 +116,10 @@ impl Node {
     /// Whether the thread stops here, right after its look at the clock: what came meanwhile it takes in when
     /// it goes on, with the time that it knows.
     fn stops_within(&mut self, now_ns: u64) -> bool {
-        let pending = self.serving.has_input();
-        let Some(lasts_ns) = self.serving.stall_ns.take_if(|_| pending) else { return false };
+        if self.serving.stall_ns.is_none() || !self.serving.has_input() {
+            return false;
+        }
+        let Some(lasts_ns) = self.serving.stall_ns.take() else { return false };
         self.serving.stalled = Some(self.reading(now_ns));
         self.serving.rests_until_ns = now_ns + lasts_ns;
         self.serving.stalls += 1;

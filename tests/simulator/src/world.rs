@@ -12,7 +12,7 @@ use cell_fabric::{SimNetwork, SimOptions};
 use cell_random::{Random, mix};
 use cell_terms::mutant::Mutant;
 use cell_terms::{Durability, PairId};
-use cell_wal::sim::{Pending, SimDisk};
+use cell_wal::sim::SimDisk;
 
 use crate::action::Action;
 use crate::check;
@@ -106,6 +106,9 @@ pub struct World {
     pub(crate) now_ns: u64,
     pub(crate) disk: SimDisk,
     pub(crate) disk_due: BTreeMap<u64, u64>,
+    /// How often what is pending on the disk had changed when `disk_due` was made of it; none: it has to be
+    /// looked at anew.
+    pub(crate) disk_changes: Option<u64>,
     pub(crate) disk_slow_until_ns: u64,
     pub(crate) network: SimNetwork,
     pub(crate) coordinator: Sim,
@@ -170,6 +173,7 @@ impl World {
         World {
             disk,
             disk_due: BTreeMap::new(),
+            disk_changes: None,
             disk_slow_until_ns: 0,
             network,
             coordinator,
@@ -338,56 +342,6 @@ impl World {
         due_ns.min(self.now_ns + 100 * MS)
     }
 
-    /// What is pending on the disk completes, each operation in its own time, in any order.
-    fn step_disk(&mut self) {
-        let mut pending = self.disk.pending();
-        let hung: Vec<_> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| &node.disk).collect();
-        pending.retain(|pending| !hung.iter().any(|disk| disk.has_sent(pending)));
-        // The oldest comes first, and ids grow.
-        self.disk_due.retain(|id, _| pending.binary_search_by_key(id, |pending| pending.id).is_ok());
-        for pending in &pending {
-            if !self.disk_due.contains_key(&pending.id) {
-                let mut takes_ns = self.random.time_ns(self.plan.disk_ns + pending.bytes / 4);
-                if self.now_ns < self.disk_slow_until_ns {
-                    takes_ns += self.random.between(MS, 100 * MS);
-                }
-                self.disk_due.insert(pending.id, self.now_ns + takes_ns);
-            }
-        }
-        let now_ns = self.now_ns;
-        let due: Vec<u64> =
-            self.disk_due.iter().filter(|(_, due_ns)| **due_ns <= now_ns).map(|(id, _)| *id).collect();
-        for id in due {
-            self.disk_due.remove(&id);
-            self.complete(id);
-            for node in &mut self.nodes {
-                node.wake(now_ns);
-            }
-        }
-        if self.disk.is_off() {
-            self.coverage.saw(Event::PowerInOperation);
-            self.power_cut();
-        }
-    }
-
-    fn complete(&mut self, id: u64) {
-        if self.planted == Some(Planted::WriteLost) && self.may_be_lost(id) {
-            self.planted = None;
-            say!(self, "PLANTED: a log write is lost");
-            self.disk.lose(id);
-            return;
-        }
-        self.disk.complete(id);
-    }
-
-    /// Whether it is a log write that somebody will miss.
-    fn may_be_lost(&self, id: u64) -> bool {
-        let is_small = |pending: &Pending| pending.is_log_write && pending.bytes < 1 << 16;
-        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && is_small(pending));
-        let served = self.nodes.iter().any(|node| node.serves());
-        is_write && served && self.coverage.count(Event::Acknowledged) > 50
-    }
-
     fn step_undo(&mut self) {
         while let Some(entry) = self.undo.first_entry().filter(|entry| entry.key().0 <= self.now_ns) {
             let undo = entry.remove();
@@ -418,9 +372,7 @@ impl World {
         let mut at = 0;
         while at < self.nodes.len() {
             let node = &mut self.nodes[at];
-            if node.has_input() {
-                node.wake(self.now_ns);
-            }
+            node.wake_by_input(self.now_ns);
             if node.due_ns() > self.now_ns {
                 at += 1;
                 continue;

@@ -94,6 +94,12 @@ impl SimDisk {
         self.state().pending()
     }
 
+    /// How often what is pending has changed: [`SimDisk::pending`] is the same as long as this is.
+    #[must_use]
+    pub fn pending_changes(&self) -> u64 {
+        self.state().sent_changes
+    }
+
     /// Whether an operation was sent by this process.
     #[must_use]
     pub fn has_sent(&self, pending: &Pending) -> bool {

@@ -112,6 +112,8 @@ pub(super) struct SimState {
     /// Processes that are not dead.
     alive: BTreeSet<u64>,
     sent: Vec<Sent>,
+    /// How often `sent` has changed.
+    pub(super) sent_changes: u64,
     events: Vec<(u64, u64, LogEvent)>,
     late: Vec<Late>,
     /// How new devices write.
@@ -132,6 +134,7 @@ impl SimState {
             id_next: 1,
             alive: BTreeSet::from([0]),
             sent: Vec::new(),
+            sent_changes: 0,
             events: Vec::new(),
             late: Vec::new(),
             log_flush: FlushWay::PerWrite,
@@ -152,6 +155,7 @@ impl SimState {
             id_next: self.id_next,
             alive: self.alive.clone(),
             sent: Vec::new(),
+            sent_changes: 0,
             events: Vec::new(),
             late,
             log_flush: self.log_flush,
@@ -186,6 +190,7 @@ impl SimState {
         if self.check_alive(process).is_ok() {
             let id = self.new_id();
             self.sent.push(Sent { id, process, device, operation });
+            self.sent_changes += 1;
         }
     }
 
@@ -217,6 +222,7 @@ impl SimState {
         let at = self.sent.iter().position(|sent| sent.id == id).filter(|_| !self.faults.off)?;
         // A real preparer works on one request after the other.
         let sent = self.sent.remove(at);
+        self.sent_changes += 1;
         Some((sent.process, sent.device, sent.operation))
     }
 
@@ -275,6 +281,7 @@ impl SimState {
         let sent = std::mem::take(&mut self.sent);
         let (dead, living): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent.process == process);
         self.sent = living;
+        self.sent_changes += 1;
         let late: Vec<_> = dead.iter().filter_map(|sent| self.as_late(&sent.operation)).collect();
         self.late.extend(late);
         self.alive.remove(&process);
