@@ -175,6 +175,9 @@ impl Report {
         }
         if self.tally.writes == 0 {
             doubts.push("no write was acknowledged at all: nothing could be lost".to_owned());
+        } else if proof.acknowledged == 0 {
+            // Keys that several clients write have a history alone.
+            doubts.push("no acknowledged key was read back: nothing lost would have been found".to_owned());
         }
         let writes = self.unavailable.writes;
         // Of a node without pairs there is none, at whatever rate.
@@ -360,10 +363,12 @@ mod tests {
         let elsewhere = Timeline::new(1, &owning(2), 0);
         let strayed = DrillProof { strayed: 1, ..good.clone() };
         let undecided = DrillProof { undecided: 1, ..good.clone() };
+        let unread = DrillProof { acknowledged: 0, found: 0, ..good.clone() };
         let cases = [
             ("owned no pair", Report { timeline: nobody, ..whole() }),
             ("owned no pair", Report { timeline: elsewhere, ..whole() }),
             ("no write was acknowledged", Report { tally: nothing, ..whole() }),
+            ("no acknowledged key", Report { proof: Some(unread), ..whole() }),
             ("19 writes", report(Some(good.clone()), 19)),
             ("0 writes", report(Some(good.clone()), 0)),
             ("read back by its server", Report { proof: Some(strayed), ..whole() }),
@@ -379,7 +384,8 @@ mod tests {
     #[test]
     fn reasons_of_a_node_without_pairs_name_the_node_that_has_them() {
         let elsewhere = Timeline::new(1, &owning(2), 0);
-        let report = Report { timeline: elsewhere, ..report(Some(DrillProof::default()), 0) };
+        let good = DrillProof { acknowledged: 9, found: 9, ..DrillProof::default() };
+        let report = Report { timeline: elsewhere, ..report(Some(good), 0) };
         let owned = "the node owned no pair: its loss shows nothing; drill node 0, which owned 2 pairs";
         assert_eq!(report.reasons(), [owned], "and nothing of a higher rate, which would not help");
         let nobody = Report { timeline: Timeline::new(0, &owning(0), 0), ..report };
@@ -403,7 +409,8 @@ mod tests {
         let said = |waits: &[Wait]| {
             let unavailable = Unavailable { spread: Spread::of(waits, &keys), ..Unavailable::default() };
             let timeline = Timeline::new(0, &cluster, 0);
-            Report { timeline, unavailable, ..report(Some(DrillProof::default()), 0) }.reasons()
+            let good = DrillProof { acknowledged: 9, found: 9, ..DrillProof::default() };
+            Report { timeline, unavailable, ..report(Some(good), 0) }.reasons()
         };
         let words = "no key of a drill lies in what the node owned, and no --rate changes that; drill node \
                      1, which owned 2 pairs with such keys";
