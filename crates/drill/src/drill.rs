@@ -162,7 +162,7 @@ impl Drill {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
             let lane = scope.spawn(|| follow_lane(&journal, &ended, notify));
-            let injected = self.carry_out(&mut supervisor, interrupted, notify);
+            let injected = self.carry_out(&status, &mut supervisor, interrupted, notify);
             stop.store(true, Ordering::Relaxed);
             let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
                 thread.join().expect("a drill's client does not panic")
@@ -256,15 +256,17 @@ impl Drill {
         self.fault != FaultKind::Rolling && !owns
     }
 
-    /// Load alone, then what is to be drilled, then until everything is back.
+    /// Load alone, then what is to be drilled, then until everything is back. `checked` is the cluster that
+    /// was found healthy.
     fn carry_out(
         &self,
+        checked: &Status,
         supervisor: &mut Supervisor,
         interrupted: &AtomicBool,
         notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
         match self.fault {
-            FaultKind::Rolling => self.roll(supervisor, interrupted, notify),
+            FaultKind::Rolling => self.roll(checked, supervisor, interrupted, notify),
             _ => self.inject(supervisor, interrupted, notify),
         }
     }
@@ -341,9 +343,11 @@ impl Drill {
         Ok((!lasted).then(|| format!("the fault at node {} had ended before its time", self.node)))
     }
 
-    /// Load alone, then each node in turn is emptied, stopped, started and given pairs again.
+    /// Load alone, then each node of the healthy cluster in turn is emptied, stopped, started and given pairs
+    /// again.
     fn roll(
         &self,
+        checked: &Status,
         supervisor: &mut Supervisor,
         interrupted: &AtomicBool,
         notify: &(dyn Fn(Notice) + Sync),
@@ -352,7 +356,7 @@ impl Drill {
         sleep_unless(interrupted, self.before)?;
         let (begin_ns, before) = supervisor.status()?;
         let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        let mut rolling = Rolling::new(&before, now_ms(), patience_ms);
+        let mut rolling = Rolling::new(checked, now_ms(), patience_ms);
         let (mut timeline, mut reported) = (Timeline::of_all(&before, begin_ns), Vec::new());
         notify(Notice::Injecting { fault: self.fault, node: self.node });
         // However it ends, the node whose turn it is may have pairs again.
@@ -364,7 +368,8 @@ impl Drill {
                 return Err(DrillError::Interrupted);
             }
             let (at_ns, status) = fault.supervisor.status()?;
-            match rolling.step(now_ms(), &status) {
+            let without_agent = fault.supervisor.without_agent(&status);
+            match rolling.look(now_ms(), &status, without_agent) {
                 RollingAction::Ask(request, stage) => {
                     fault.supervisor.ask(request)?;
                     let node = request.node().unwrap_or_default();
