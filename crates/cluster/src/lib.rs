@@ -103,7 +103,9 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
-pub use move_row::{CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide};
+pub use move_row::{
+    CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, PAIR_CLAIMED,
+};
 pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};

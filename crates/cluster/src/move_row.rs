@@ -10,6 +10,15 @@ use crate::move_stage::{MoveStage, MoveTimes};
 use crate::number;
 use crate::row::PairRow;
 
+/// Why a move came to nothing whose pair another node has.
+pub const PAIR_CLAIMED: &str = "another node has claimed the pair";
+/// Why one did whose source's node has the pair, in its next life.
+const SOURCE_RESTARTED: &str = "its source has ended, and was started again";
+/// Why one did whose source recovers the pair itself.
+const SOURCE_CLAIMED: &str = "its source has claimed the pair anew";
+/// Why a pair is its source's node's once more that claimed it after the handing.
+const NOT_SERVED: &str = "its target did not serve it";
+
 /// Under which the moves' rows lie.
 pub(crate) const KEY_MOVES: &str = "move/";
 
@@ -76,7 +85,8 @@ pub enum MoveOutcome {
     Moved,
     /// Somebody wanted it no more.
     Cancelled,
-    /// An end of it could not go on before the handing: the pair stays with the source.
+    /// An end of it could not go on before the handing: the pair stays with the source, or whoever takes it
+    /// over has it. After the handing: its target did not serve the pair, and neither end's node has it.
     GivenUp {
         /// Why.
         why: String,
@@ -181,6 +191,9 @@ impl MoveRow {
     /// serves the pair, or did, or another has it. Nothing of such a move is left to be done but to say so
     /// in its row. None: that is not decided yet.
     ///
+    /// Where the target had not served it, the pair is by the node that has it now: the target's, in its next
+    /// life, say.
+    ///
     /// A later owner's checkpoint drops the epochs before it from the pair's row. Whether the target had
     /// served the pair cannot be known then; as its source has handed it over, that is no failure.
     #[must_use]
@@ -192,8 +205,29 @@ impl MoveRow {
             return Some(MoveOutcome::Moved);
         }
         let is_anothers = row.epoch > self.epoch && !self.is_handed(row);
-        let why = || "another node has claimed the pair".to_owned();
-        is_anothers.then(|| MoveOutcome::GivenUp { why: why() })
+        is_anothers.then(|| self.claimed(row))
+    }
+
+    /// What becomes of it whose pair was claimed in a later epoch than its own, and not served by its target.
+    fn claimed(&self, row: &PairRow) -> MoveOutcome {
+        let is_handed = self.stage == MoveStage::Handed && row.owner.is_some();
+        if is_handed && row.node == self.target.node {
+            return MoveOutcome::Moved;
+        }
+        if is_handed && row.node == self.source.node {
+            return MoveOutcome::Back { why: NOT_SERVED.to_owned() };
+        }
+        MoveOutcome::GivenUp { why: self.why_claimed(row).to_owned() }
+    }
+
+    /// Why it comes to nothing, of a pair that was claimed in a later epoch than its own.
+    #[must_use]
+    pub fn why_claimed(&self, row: &PairRow) -> &'static str {
+        match row.owner.filter(|_| row.node == self.source.node) {
+            Some(owner) if owner == self.source.incarnation => SOURCE_CLAIMED,
+            Some(_) => SOURCE_RESTARTED,
+            None => PAIR_CLAIMED,
+        }
     }
 }
 
@@ -273,4 +307,92 @@ pub enum MoveRefusal {
         /// To where.
         to: NodeId,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::Durability;
+
+    use super::*;
+    use crate::row::{EpochRow, PairGeometry, PairState};
+
+    /// A move of pair 3 from node 0 to node 1.
+    fn move_row(stage: MoveStage) -> MoveRow {
+        let side = |incarnation, node| MoveSide {
+            incarnation: Incarnation(incarnation),
+            node: NodeId(node),
+            host: None,
+        };
+        MoveRow {
+            pair: PairId(3),
+            number: 1,
+            epoch: Epoch(5),
+            source: side(8, 0),
+            target: side(9, 1),
+            why: "test".to_owned(),
+            cause: MoveMotive::Operator,
+            stage,
+            bytes_done: 0,
+            bytes_total: 0,
+            outcome: None,
+            cancelled_by: None,
+            times: MoveTimes::default(),
+        }
+    }
+
+    /// The pair's row in this epoch, of this owner; nobody has published it since the source.
+    fn pair_row(epoch: u64, node: u32, owner: Option<u64>) -> PairRow {
+        let pair = PairId(3);
+        PairRow {
+            pair,
+            node_region: pair.node_region(),
+            extent_region: pair.extent_region(),
+            owner: owner.map(Incarnation),
+            node: NodeId(node),
+            served_by: None,
+            host: None,
+            epoch: Epoch(epoch),
+            state: PairState::Recovering,
+            place: None,
+            geometry: PairGeometry {
+                node_region_bytes: 1,
+                extent_region_bytes: 1,
+                slot_bytes: 1,
+                node_bytes: 1,
+            },
+            history: vec![EpochRow { epoch: Epoch(5), durability: Durability::Sync, cut: None }],
+            checkpoint: None,
+            trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
+        }
+    }
+
+    fn given_up(why: &str) -> Option<MoveOutcome> {
+        Some(MoveOutcome::GivenUp { why: why.to_owned() })
+    }
+
+    /// "Another node has claimed the pair" was said of its source's own node, which had been started again.
+    #[test]
+    fn move_whose_source_was_started_again_says_so() {
+        let of = move_row(MoveStage::Copying);
+        assert_eq!(of.verdict(&pair_row(5, 0, Some(8))), None);
+        assert_eq!(of.verdict(&pair_row(6, 0, Some(70))), given_up(SOURCE_RESTARTED));
+        assert_eq!(of.verdict(&pair_row(6, 0, Some(8))), given_up(SOURCE_CLAIMED));
+        assert_eq!(of.verdict(&pair_row(6, 2, Some(71))), given_up(PAIR_CLAIMED));
+        assert_eq!(of.verdict(&pair_row(6, 1, Some(9))), given_up(PAIR_CLAIMED), "without a handing");
+    }
+
+    /// All of these were given up, though the target's node had the pair, or the source's.
+    #[test]
+    fn move_that_was_handed_over_is_by_the_node_that_has_the_pair() {
+        let of = move_row(MoveStage::Handed);
+        let back = Some(MoveOutcome::Back { why: NOT_SERVED.to_owned() });
+        assert_eq!(of.verdict(&pair_row(7, 1, Some(90))), Some(MoveOutcome::Moved), "its next life");
+        assert_eq!(of.verdict(&pair_row(7, 1, Some(9))), Some(MoveOutcome::Moved), "it recovers the pair");
+        assert_eq!(of.verdict(&pair_row(7, 0, Some(8))), back);
+        assert_eq!(of.verdict(&pair_row(7, 0, Some(80))), back, "its next life");
+        assert_eq!(of.verdict(&pair_row(7, 2, Some(71))), given_up(PAIR_CLAIMED));
+        assert_eq!(of.verdict(&pair_row(7, 1, None)), given_up(PAIR_CLAIMED), "nobody has it");
+    }
 }

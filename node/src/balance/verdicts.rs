@@ -194,6 +194,7 @@ mod tests {
             (TARGET_ENDED, MoveFailure::EndGone),
             (SOURCE_ENDED, MoveFailure::EndGone),
             (BOTH_ENDED, MoveFailure::EndGone),
+            ("its source has ended, and was started again", MoveFailure::EndGone),
             ("incarnation 7 has ended", MoveFailure::EndGone),
             (SOURCE_STOPS, MoveFailure::EndGone),
             (TARGET_STOPS, MoveFailure::EndGone),
@@ -206,6 +207,7 @@ mod tests {
             (StayReason::Busy.words(), MoveFailure::Declined),
             ("its target has lost the copy", MoveFailure::Declined),
             ("another node has the pair now", MoveFailure::Declined),
+            (cell_cluster::PAIR_CLAIMED, MoveFailure::Declined),
         ] {
             assert_eq!(failure(why), wanted, "{why}");
         }

@@ -740,7 +740,7 @@ mod tests {
     fn decided_move_is_closed_by_one_end_or_by_anybody() {
         let of = move_row(MoveStage::Handed);
         let [source, target, other] = [of.source.incarnation, of.target.incarnation, Incarnation(9)];
-        let claimed = PairRow { epoch: Epoch(6), owner: Some(other), ..pair_row(&of, true) };
+        let claimed = PairRow { epoch: Epoch(6), owner: Some(other), node: NodeId(3), ..pair_row(&of, true) };
         let cases = [
             (source, vec![], true),
             (target, vec![], false),

@@ -265,7 +265,8 @@ impl TargetMove {
     fn why_not(&mut self, of: &MoveRow, seen: &Seen<'_>) -> Option<String> {
         let foreign = seen.pair.is_none_or(|pair| pair.epoch != of.epoch && !of.is_handed(pair));
         let why = if foreign {
-            "another node has the pair now"
+            let claimed = seen.pair.filter(|pair| pair.epoch > of.epoch);
+            claimed.map_or("another node has the pair now", |pair| of.why_claimed(pair))
         } else if !seen.other_lives {
             SOURCE_ENDED
         } else if seen.stopping {
@@ -534,10 +535,17 @@ mod tests {
     fn copy_of_a_pair_that_another_node_has_is_dropped() {
         let mut story = Story::copying();
         story.pair.epoch = cell_terms::Epoch(story.of.epoch.0 + 1);
-        story.pair.owner = Some(cell_terms::Incarnation(77));
+        (story.pair.owner, story.pair.node) = (Some(Incarnation(77)), cell_terms::NodeId(3));
+        let restarted = (story.of.source.node, Some(Incarnation(78)));
         assert_eq!(story.next(), Some(TargetAction::Drop));
         assert_eq!(story.next(), None);
         assert!(matches!(story.next(), Some(TargetAction::GiveUp { why }) if why.contains("another node")));
+        // Its source's node in its next life was "another node", and the source's end was not named.
+        let mut story = Story::copying();
+        story.pair.epoch = Epoch(story.of.epoch.0 + 1);
+        (story.pair.node, story.pair.owner) = restarted;
+        assert_eq!((story.next(), story.next()), (Some(TargetAction::Drop), None));
+        assert!(matches!(story.next(), Some(TargetAction::GiveUp { why }) if why.starts_with(SOURCE_ENDED)));
         let mut story = Story::copying();
         story.of.outcome = Some(MoveOutcome::Cancelled);
         assert_eq!(story.next(), Some(TargetAction::Drop));

@@ -135,6 +135,10 @@ impl Move {
     /// be of a second ago. None: that is not known.
     fn whereabouts(&self) -> Option<String> {
         let from = self.from;
+        let is_claimed = self.because.as_deref() == Some(cell_cluster::PAIR_CLAIMED);
+        if is_claimed || self.stage == "handed" {
+            return None; // the pair has gone on
+        }
         if self.because.as_deref().is_some_and(cell_node::is_source_gone) {
             return Some(format!("a survivor takes it over, or node {from} if that is back before"));
         }
@@ -332,6 +336,10 @@ mod tests {
         assert_eq!(said("given_up").as_deref(), Some("it stays at node 0"));
         assert_eq!(said("cancelled").as_deref(), Some("it stays at node 0"));
         assert_eq!(said("back"), None, "it may not be served yet");
+        // It said that the pair stayed at its source, which had handed it over, or had died.
+        let ended = "both of its ends have ended";
+        assert_eq!(of("handed", Some("given_up"), Some(ended)).whereabouts(), None);
+        assert_eq!(of("copying", Some("given_up"), Some(cell_cluster::PAIR_CLAIMED)).whereabouts(), None);
         let failure = came_to_nothing(&of("copying", Some("given_up"), Some("no room")), "`cell region ls`");
         assert_eq!(failure.what, "pair 3 from node 0 to node 2: given up (no room); it stays at node 0");
     }
