@@ -5,6 +5,7 @@
 use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
+use crate::drain_row::DrainRow;
 use crate::host::HostId;
 use crate::move_stage::{MoveStage, MoveTimes};
 use crate::number;
@@ -268,6 +269,12 @@ pub enum MoveRefusal {
         /// The node.
         node: NodeId,
     },
+    /// A move to a node that was removed, and may still run.
+    #[error("{node} was removed from the cluster for good: it gets no pairs")]
+    TargetRemoved {
+        /// The node.
+        node: NodeId,
+    },
     /// A move without a log would lose all.
     #[error("{pair} has no log (`durability = none`): what it holds would be lost on the way")]
     NoLog {
@@ -307,6 +314,14 @@ pub enum MoveRefusal {
         /// To where.
         to: NodeId,
     },
+}
+
+impl MoveRefusal {
+    /// Of a move to the node of this row.
+    pub(crate) fn by_drain(drain: &DrainRow) -> MoveRefusal {
+        let node = drain.node;
+        if drain.removed { MoveRefusal::TargetRemoved { node } } else { MoveRefusal::TargetDrains { node } }
+    }
 }
 
 #[cfg(test)]

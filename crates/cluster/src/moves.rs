@@ -252,8 +252,8 @@ impl Moves {
             return Err(MoveRefusal::NoLog { pair }.into());
         }
         let (drain, drain_unchanged) = drain_of(&*self.coordinator, target.node)?;
-        if drain.is_some() {
-            return Err(MoveRefusal::TargetDrains { node: target.node }.into());
+        if let Some(drain) = drain {
+            return Err(MoveRefusal::by_drain(&drain).into());
         }
         let drain_unchanged = match planted(Mutant::MoveToDrain) {
             true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one

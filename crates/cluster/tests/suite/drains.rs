@@ -231,6 +231,11 @@ fn move_to_a_node_that_drains_is_refused() {
     let refused = moves.begin(pair, &row(1, leases[1]), "test");
     let Err(ClusterError::Move(why)) = refused else { panic!("{refused:?}") };
     assert_eq!(why, MoveRefusal::TargetDrains { node: NodeId(1) });
+    // One that was removed and still runs was said to drain.
+    drains.remove(NodeId(1), &AUTHOR).unwrap();
+    let refused = moves.begin(pair, &row(1, leases[1]), "test");
+    let Err(ClusterError::Move(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, MoveRefusal::TargetRemoved { node: NodeId(1) });
     moves.begin(pair, &row(2, leases[2]), "test").unwrap();
 }
 
