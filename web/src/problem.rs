@@ -104,7 +104,10 @@ impl Problem {
 
     /// A part of the request is wrong.
     pub(crate) fn bad_request(error: FieldProblem) -> Problem {
-        let detail = format!("{}: {}", error.pointer, error.detail);
+        let detail = match error.pointer.as_str() {
+            "" => error.detail.clone(), // of the whole body
+            pointer => format!("{pointer}: {}", error.detail),
+        };
         Problem { errors: vec![error], ..Problem::new(StatusCode::BAD_REQUEST, "bad_request", detail) }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn object(body: &[u8]) -> Result<serde_json::Map<String, Value>, Prob
     match parsed {
         Value::Object(fields) => Ok(fields),
         _ => {
-            let detail = "the body is an object".to_owned();
+            let detail = "The body has to be a JSON object.".to_owned();
             Err(Problem::bad_request(FieldProblem { detail, ..FieldProblem::default() }))
         }
     }
@@ -187,6 +187,11 @@ mod tests {
         assert_eq!(code(b"{"), (400, "bad_json"));
         assert_eq!(code(b""), (400, "bad_json"));
         assert_eq!(code(b"[1]"), (400, "bad_request"));
+        assert_eq!(
+            parse(b"[]").unwrap_err().detail,
+            "The body has to be a JSON object.",
+            "no name, no colon"
+        );
         let problem = parse(br#"{"a/b": [], "c": {}, "d": 1}"#).unwrap_err();
         let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!((problem.status.as_u16(), pointers), (422, vec!["/a~1b", "/c"]));
