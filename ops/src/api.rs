@@ -25,6 +25,8 @@ use crate::output::message;
 const CHANGE_DEADLINE: Duration = Duration::from_secs(20);
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// A request's address is no longer: of one that is, no request can be made.
+const URI_BYTES_MAX: usize = 65_534;
 /// A text that is longer is not read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
@@ -225,7 +227,11 @@ impl Api {
     ) -> Result<Answer, Failure> {
         let mut unreachable = Vec::new();
         for node in &self.nodes {
-            let mut request = Request::builder().method(method).uri(format!("{node}{path}"));
+            let uri = format!("{node}{path}");
+            if uri.len() > URI_BYTES_MAX {
+                return Err(too_long(uri.len()));
+            }
+            let mut request = Request::builder().method(method).uri(uri);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -337,6 +343,12 @@ fn speaks_tls(node: &str) -> Option<&str> {
     let mut head = [0; 2];
     stream.read_exact(&mut head).ok()?;
     (head == TLS_ALERT).then_some(address)
+}
+
+/// The request's address, with a reason say, has so many bytes.
+fn too_long(bytes: usize) -> Failure {
+    let what = format!("the request's address would have {bytes} bytes, and {URI_BYTES_MAX} are the most");
+    Failure::usage(what).next("give a shorter reason, or key")
 }
 
 /// It wants TLS, and was asked without.
@@ -452,6 +464,18 @@ mod tests {
         let asked = served.join().unwrap();
         assert!(asked.starts_with("GET /api/v1/nodes HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("authorization: Bearer secret\r\n"), "{asked}");
+    }
+
+    /// It said that the node's address was no HTTP address, or the token none.
+    #[test]
+    fn request_whose_address_is_too_long_says_so() {
+        let node = "http://127.0.0.1:1";
+        let path = |bytes: usize| format!("/{}", "x".repeat(bytes - node.len() - 1));
+        let is_request = |bytes| Request::builder().uri(format!("{node}{}", path(bytes))).body(()).is_ok();
+        assert!(is_request(URI_BYTES_MAX) && !is_request(URI_BYTES_MAX + 1));
+        let failure = api(node).get(&path(URI_BYTES_MAX + 1)).unwrap_err();
+        let what = "the request's address would have 65535 bytes, and 65534 are the most";
+        assert_eq!(failure.what, what);
     }
 
     /// "speaks no HTTP: invalid HTTP version" did not say what helps.
