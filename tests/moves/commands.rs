@@ -124,7 +124,8 @@ fn move_is_watched_and_cancelled(case: &Case<'_>) {
     wait::until("it is shown how far the copy is", || {
         let listed = case.listed();
         assert!(listed.contains(&line), "{listed}");
-        listed.contains("copying, ") && listed.contains(" %, since ")
+        let far = [" %, since ", " copied, catching up, since "];
+        listed.contains("copying, ") && far.iter().any(|far| listed.contains(far))
     });
     let beside = format!("Pair-{pair} is on its way from node-{} to node-{to}", case.ends.source);
     assert_ends(&case.cell(&[pair, "--to", to]), REFUSED, &[&beside, "cancel it first"]);

@@ -113,16 +113,13 @@ static TABLES: [Table; 6] = [
         ],
         rows: |status| &status["moves"],
         cells: |of| {
-            let copied = of["bytes_done"].as_u64().zip(of["bytes_total"].as_u64());
-            let percent =
-                copied.and_then(|(done, total)| Some(done.saturating_mul(100).checked_div(total)?.min(100)));
             let since = of["wanted_unix_ms"].is_u64().then(|| utc(&of["wanted_unix_ms"]));
             vec![
                 number(&of["pair"]),
                 number(&of["from"]),
                 number(&of["to"]),
                 text(&of["stage"]),
-                number(&percent.into()),
+                copied(of),
                 since.unwrap_or_else(|| "\u{2013}".to_owned()),
                 text(&of["why"]),
             ]
@@ -228,6 +225,20 @@ fn number(value: &Value) -> String {
     out
 }
 
+/// How much of a pair that moves is copied, in percent. What is still being written is not known before it is
+/// read: there is no such part once all else was read.
+fn copied(of: &Value) -> String {
+    match (of["bytes_done"].as_u64(), of["bytes_total"].as_u64()) {
+        (Some(done), Some(total)) if done > 0 && done >= total && of["stage"] == "copying" => {
+            "catching up".to_owned()
+        }
+        (Some(done), Some(total)) => {
+            number(&done.saturating_mul(100).checked_div(total).map(|percent| percent.min(100)).into())
+        }
+        _ => number(&Value::Null),
+    }
+}
+
 /// The time of the day.
 fn utc(unix_ms: &Value) -> String {
     let seconds = unix_ms.as_u64().unwrap_or(0) / 1_000 % 86_400;
@@ -276,6 +287,16 @@ mod tests {
             assert!(page.contains(wanted), "{wanted} is not in: {page}");
         }
         assert!(!page.contains("Last events") && !page.contains("<script"));
+    }
+
+    /// A copy of a pair that was written all the time was at 99 % and more from the first second on.
+    #[test]
+    fn copy_that_has_read_all_that_was_known_catches_up() {
+        let of = |stage: &str, done: u64, total: u64| {
+            copied(&json!({"stage": stage, "bytes_done": done, "bytes_total": total}))
+        };
+        assert_eq!([of("wanted", 0, 0), of("copying", 1, 4)], ["\u{2013}", "25"]);
+        assert_eq!([of("copying", 4, 4), of("ready", 4, 4)], ["catching up", "100"]);
     }
 
     #[test]

@@ -26,8 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const SHOWN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at how far a move is.
 const WAIT_PERIOD: Duration = Duration::from_millis(200);
-/// Percent that a copy shows at most which goes on.
-const COPYING_MAX: u64 = 99;
 
 /// Arguments of `cell region move`.
 #[derive(Debug, Args)]
@@ -114,15 +112,21 @@ impl Move {
                 Some(because) => format!("{} ({})", in_words(outcome), message::on_one_line(because)),
                 None => in_words(outcome).to_owned(),
             },
-            (None, "copying") => {
-                // How much there is of what is still being written shows when it is read.
-                let percent = self.bytes_done.saturating_mul(100) / self.bytes_total.max(1);
-                let (done, total) = (number::bytes(self.bytes_done), number::bytes(self.bytes_total));
-                format!("copying, {done} of {total}, {} %", percent.min(COPYING_MAX))
-            }
+            (None, "copying") => self.copied(),
             (None, stage) => stage.to_owned(),
         };
         format!("pair {pair} from node {from} to node {to}: {far}")
+    }
+
+    /// How far a copy is. What is still being written is not known before it is read, so that there is no
+    /// part of a whole once all else was read.
+    fn copied(&self) -> String {
+        let (done, total) = (number::bytes(self.bytes_done), number::bytes(self.bytes_total));
+        if self.bytes_done > 0 && self.bytes_done >= self.bytes_total {
+            return format!("copying, {done} copied, catching up");
+        }
+        let percent = self.bytes_done.saturating_mul(100) / self.bytes_total.max(1);
+        format!("copying, {done} of {total}, {percent} %")
     }
 
     /// The same of one that is under way, with since when.
@@ -320,8 +324,13 @@ mod tests {
         let said = |of: Move, end: &str| assert_eq!(of.line(), format!("{begin}{end}"));
         said(of("wanted", None, None), "wanted");
         said(of("copying", None, None), "copying, 1.00 KiB of 4.00 KiB, 25 %");
+        let nearly = Move { bytes_done: 4_060, ..of("copying", None, None) };
+        said(nearly, "copying, 3.96 KiB of 4.00 KiB, 99 %");
+        // It said 99 % from the first second on, of a pair that was written all the time.
         let all_known = Move { bytes_done: 4_096, ..of("copying", None, None) };
-        said(all_known, "copying, 4.00 KiB of 4.00 KiB, 99 %");
+        said(all_known, "copying, 4.00 KiB copied, catching up");
+        let begun = Move { bytes_done: 0, bytes_total: 0, ..of("copying", None, None) };
+        said(begun, "copying, 0 B of 0 B, 0 %");
         said(of("handed", Some("moved"), None), "moved");
         said(of("copying", Some("given_up"), Some("no room")), "given up (no room)");
         let known = Move { wanted_unix_ms: Some(86_399_000), ..of("wanted", None, None) };
