@@ -47,7 +47,7 @@ describe("moves", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await keep(page, "moves-narrow");
     // it goes on: further, ready, handed over, over
     Object.assign(mock.moves.of(4), { bytes_done: 600 * MIB });
-    await row.getByText("600 MiB of 600 MiB, 100 %").waitFor();
+    await row.getByText("600 MiB copied, catching up").waitFor();
     mock.moves.of(4).stage = "ready";
     await row.getByText("to be handed over next").waitFor();
     mock.moves.of(4).stage = "handed";

@@ -53,12 +53,18 @@ const part = (row: MoveRow): number | null => (row.bytes_total > 0 ? Math.min(1,
 
 function Progress({ row }: { row: MoveRow }) {
   const done = part(row);
+  if (catchesUp(row)) return <progress max={1} aria-label={`Copy of pair ${row.pair}`} />;
   if (done === null) return <span class="quiet">not known yet</span>;
   return <progress max={1} value={done} aria-label={`Copy of pair ${row.pair}`} />;
 }
 
-const copied = (row: MoveRow): string =>
-  (part(row) === null ? "–" : `${inWords(bytes(row.bytes_done))} of ${inWords(bytes(row.bytes_total))}, ${inWords(share(part(row)))}`);
+/** How much of what is still being written there is shows when it is read: then it is no part of a whole. */
+const catchesUp = (row: MoveRow): boolean => row.stage === "copying" && row.bytes_done > 0 && row.bytes_done >= row.bytes_total;
+
+const copied = (row: MoveRow): string => {
+  if (catchesUp(row)) return `${inWords(bytes(row.bytes_done))} copied, catching up`;
+  return part(row) === null ? "–" : `${inWords(bytes(row.bytes_done))} of ${inWords(bytes(row.bytes_total))}, ${inWords(share(part(row)))}`;
+};
 
 function UnderWay({ rows, now, onChange }: { rows: MoveRow[]; now: number; onChange(): void }) {
   const [chosen, choose] = useState<MoveRow | null>(null);
