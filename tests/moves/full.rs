@@ -63,18 +63,20 @@ fn assert_serves_on(server: &Server, ends: &Ends) {
 /// What a move is answered while the disk is full. A log or an image that goes may make room after it was
 /// filled: then the move is done, and tried again from the start.
 fn move_into_full_disk(server: &Server, ends: &Ends, disk: &SmallDisk) -> Said {
-    let move_to = |asked, node: u64| {
+    let move_to = |asked, node: u64, how| {
         let (pair, to) = (ends.pair.to_string(), node.to_string());
-        region_move(server, asked, &[&pair, "--to", &to, "--wait"])
+        region_move(server, asked, &[&pair, "--to", &to, how])
     };
     for _ in 0..10 {
         disk.fill();
-        let said = move_to(ends.asked, ends.target);
+        let said = move_to(ends.asked, ends.target, "--wait");
         if said.code != Some(0) {
             return said;
         }
         disk.make_room();
-        let back = move_to(ends.asked, ends.source);
+        // That it has the pair's memory again is known of it some time later.
+        wait::until("the pair may go back", || move_to(ends.asked, ends.source, "--dry-run").code == Some(0));
+        let back = move_to(ends.asked, ends.source, "--wait");
         assert_eq!(back.code, Some(0), "{back:?}");
     }
     panic!("the disk does not stay full");
