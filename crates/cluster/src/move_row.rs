@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// The pair's row in this epoch, of this owner; nobody has published it since the source.
-    fn pair_row(epoch: u64, node: u32, owner: Option<u64>) -> PairRow {
+    fn pair_row(epoch: u32, node: u32, owner: Option<u64>) -> PairRow {
         let pair = PairId(3);
         PairRow {
             pair,
