@@ -186,8 +186,8 @@ impl Traffic {
 
     /// Whether a writer may rest: nobody has waited for writes of late.
     fn is_eased(&self) -> bool {
-        let awaited = *self.awaited.lock().expect("nobody panics with it");
-        self.eases && !self.is_stopped() && awaited.is_some_and(|awaited| awaited.elapsed() > EASES_AFTER)
+        let awaited = || *self.awaited.lock().expect("nobody panics with it");
+        self.eases && !self.is_stopped() && awaited().is_some_and(|awaited| awaited.elapsed() > EASES_AFTER)
     }
 
     /// Waits until so many clients have connected in all: a fault may keep others from it.
