@@ -12,8 +12,8 @@
 //! that lives, and whose log is durable to its last byte: the cut lies at or above all that was read. In any
 //! other case the copy is thrown away. It is so, too, if it has more than the cut permits.
 //!
-//! The check after the handing walks all tree nodes, and reads again the extents of those leaves alone that
-//! have changed since the first check.
+//! The check after the handing walks all tree nodes. It looks within those alone that have changed since the
+//! first check, and reads the extents of their entries.
 
 use std::sync::Arc;
 

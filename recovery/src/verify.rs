@@ -33,7 +33,7 @@ pub(crate) struct Part {
     pub(crate) state: TreeNodeState,
     /// One above the highest tree node that was ever filled.
     pub(crate) nodes_end: NodeIndex,
-    /// The extents of leaves that were last changed at or below this were checked before.
+    /// Tree nodes that were last changed at or below this were checked before, and of leaves the extents.
     pub(crate) checked: Option<Csn>,
 }
 
@@ -50,8 +50,10 @@ struct Seen {
     begin: usize,
     /// Those in use, ascending.
     built: Vec<NodeIndex>,
-    /// The places of their entries' extents.
+    /// The places of their entries' extents, until they are reserved.
     places: Vec<(ExtentOffset, u32)>,
+    /// Bytes of those that are.
+    extent_bytes: u64,
 }
 
 /// Checks every slot that is in use, one after another; the extents of all of them share their region.
@@ -111,9 +113,7 @@ impl<'a> Check<'a> {
             let stats = self.tree()?;
             let mut all = Vec::new();
             for begin in (0..self.nodes()).step_by(NODES_AT_A_TIME) {
-                let seen = self.look(begin)?;
-                self.reserve(restore, &seen)?;
-                all.push(seen);
+                all.push(self.reserve(restore, self.look(begin)?)?);
             }
             (stats, all)
         } else {
@@ -123,8 +123,7 @@ impl<'a> Check<'a> {
         let built: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.built).copied().collect();
         self.all_reached(&stats, &built)?;
         let part = self.part;
-        let places = seen.iter().flat_map(|seen| &seen.places);
-        let extent_bytes = places.map(|(_, bytes)| u64::from(*bytes)).sum();
+        let extent_bytes = seen.iter().map(|seen| seen.extent_bytes).sum();
         let allocator = SlotAllocator::restore(part.geometry.nodes(), stats.height, built.into_iter());
         let mut words = vec![0; part.geometry.node_words()];
         let root = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
@@ -181,7 +180,8 @@ impl<'a> Check<'a> {
     }
 
     fn tree(&self) -> Result<TreeStats, RecoveryError> {
-        self.meganode().validate_as(self.part.state, false).map_err(|source| self.violation(source))
+        let stats = self.meganode().validate_again(self.part.state, self.part.checked);
+        stats.map_err(|source| self.violation(source))
     }
 
     /// Whether the tree reaches as many nodes as are in use. Each that it reaches is and is reached once,
@@ -218,7 +218,7 @@ impl<'a> Check<'a> {
             let (mut all, mut failed) = (Vec::new(), None);
             for _ in 0..self.nodes().div_ceil(NODES_AT_A_TIME) {
                 let seen = receive.recv().unwrap_or(Err(RecoveryError::Panicked));
-                match seen.and_then(|seen| self.reserve(restore, &seen).map(|()| seen)) {
+                match seen.and_then(|seen| self.reserve(restore, seen)) {
                     Ok(seen) => all.push(seen),
                     Err(error) => {
                         failed = Some(error);
@@ -327,11 +327,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn reserve(&self, restore: &mut AllocatorRestore, seen: &Seen) -> Result<(), RecoveryError> {
+    fn reserve(&self, restore: &mut AllocatorRestore, mut seen: Seen) -> Result<Seen, RecoveryError> {
         let region = self.extent.spec().id;
-        for (offset, bytes) in &seen.places {
-            restore.reserve(*offset, *bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
+        for (offset, bytes) in std::mem::take(&mut seen.places) {
+            restore.reserve(offset, bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
+            seen.extent_bytes += u64::from(bytes);
         }
-        Ok(())
+        Ok(seen)
     }
 }

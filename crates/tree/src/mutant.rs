@@ -17,4 +17,6 @@ cell_terms::mutants! {
     ReplayRepeats: "replay-repeats",
     /// A planned entry goes to the place where it was searched, whatever has changed in its leaf since.
     StalePlaceTaken: "stale-place-taken",
+    /// A check of a meganode that was checked before does not look within what has changed since.
+    ChangedNodeUnchecked: "changed-node-unchecked",
 }

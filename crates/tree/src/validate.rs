@@ -1,12 +1,11 @@
 //! Checking a whole meganode: every structural invariant.
 
-use std::collections::HashSet;
-
-use cell_terms::{Pointer, Words};
+use cell_terms::{Csn, Pointer, Words};
 
 use crate::check::NodeImageError;
 use crate::geometry::NodeIndex;
 use crate::layout::{LEVELS_MAX, heap_end};
+use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::search::{Meganode, sized};
 use crate::slot::SlotAllocator;
@@ -125,7 +124,21 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// # Errors
     /// The first [`StructureViolation`].
     pub fn validate_as(&self, state: TreeNodeState, full: bool) -> Result<TreeStats, StructureViolation> {
-        sized!(self.geometry, B => Walk::<W, B>::new(self, state).run(full))
+        sized!(self.geometry, B => Walk::<W, B>::new(self, state, None).run(full))
+    }
+
+    /// [`Meganode::validate_as`], without `full`, of a meganode that was checked before: what stands within a
+    /// tree node that has not changed since is not checked again, for which there must be nothing else that
+    /// writes to it. Levels, fences and links are compared as always, because neighbours change apart.
+    ///
+    /// # Errors
+    /// The first [`StructureViolation`].
+    pub fn validate_again(
+        &self,
+        state: TreeNodeState,
+        checked: Option<Csn>,
+    ) -> Result<TreeStats, StructureViolation> {
+        sized!(self.geometry, B => Walk::<W, B>::new(self, state, checked).run(false))
     }
 
     /// Checks the tree nodes on the way to a key, each by itself and against the one above it: for the owner,
@@ -134,7 +147,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// # Errors
     /// The first [`StructureViolation`].
     pub fn validate_path(&self, key: &[u8]) -> Result<bool, StructureViolation> {
-        sized!(self.geometry, B => Walk::<W, B>::new(self, TreeNodeState::Valid).path(key))
+        sized!(self.geometry, B => Walk::<W, B>::new(self, TreeNodeState::Valid, None).path(key))
     }
 
     /// The nodes of the slot that are in use, hidden or valid, in ascending order.
@@ -166,13 +179,19 @@ pub(crate) struct Announced {
 pub(crate) struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
     pub(crate) meganode: &'m Meganode<'a, W>,
     state: TreeNodeState,
-    reached: HashSet<NodeIndex>,
+    /// What has not changed since was checked within before.
+    checked: Option<Csn>,
+    /// A bit a tree node that was reached.
+    reached: Vec<u64>,
     stats: TreeStats,
 }
 
+/// Tree nodes of a level that are asked of memory ahead of the one that is checked.
+const NODES_AHEAD: usize = 4;
+
 impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
-    pub(crate) fn new(meganode: &'m Meganode<'a, W>, state: TreeNodeState) -> Self {
-        Walk { meganode, state, reached: HashSet::new(), stats: TreeStats::default() }
+    pub(crate) fn new(meganode: &'m Meganode<'a, W>, state: TreeNodeState, checked: Option<Csn>) -> Self {
+        Walk { meganode, state, checked, reached: Vec::new(), stats: TreeStats::default() }
     }
 
     fn run(mut self, full: bool) -> Result<TreeStats, StructureViolation> {
@@ -187,7 +206,7 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         }
         if full {
             let built = self.meganode.built_nodes();
-            if let Some(orphan) = built.into_iter().find(|node| !self.reached.contains(node)) {
+            if let Some(orphan) = built.into_iter().find(|node| !self.is_reached(*node)) {
                 return Err(StructureViolation::Orphan(orphan));
             }
         }
@@ -257,11 +276,29 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         if page.view().header().role() != self.meganode.role {
             return Err(StructureViolation::Role(node));
         }
+        let unchanged = self.checked.is_some_and(|checked| page.view().csn_changed() <= checked);
+        if unchanged || self.checked.is_some() && mutant::planted(Mutant::ChangedNodeUnchecked) {
+            return Ok(());
+        }
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
             return Err(StructureViolation::Crc(node));
         }
         let checked = crate::check::check_page(self.meganode.geometry, page);
         checked.map_err(|error| StructureViolation::Node { node, error })
+    }
+
+    fn is_reached(&self, node: NodeIndex) -> bool {
+        self.reached.get(node.get() / 64).is_some_and(|bits| bits >> (node.get() % 64) & 1 == 1)
+    }
+
+    fn reach(&mut self, node: NodeIndex) -> Result<(), StructureViolation> {
+        if self.is_reached(node) {
+            return Err(StructureViolation::ReachedTwice(node));
+        }
+        let word = node.get() / 64;
+        self.reached.resize(self.reached.len().max(word + 1), 0);
+        self.reached[word] |= 1 << (node.get() % 64);
+        Ok(())
     }
 
     /// Checks one level from left to right and returns what it announces of the next.
@@ -273,33 +310,37 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         root_right: Pointer,
     ) -> Result<Vec<Announced>, StructureViolation> {
         let mut below = Vec::new();
-        let mut end: Option<Vec<u8>> = announced.first().map(|first| first.low.clone());
+        let (mut lows, mut ends) = ([0; B], [0; B]);
+        let first = announced.first().map_or(&[][..], |first| &first.low);
+        ends[..first.len()].copy_from_slice(first);
+        let mut end = Some(first.len());
         for (i, Announced { node, low }) in announced.iter().enumerate() {
             let node = *node;
-            if !self.reached.insert(node) {
-                return Err(StructureViolation::ReachedTwice(node));
+            if let Some(ahead) = announced.get(i + NODES_AHEAD) {
+                self.meganode.view::<B>(ahead.node).prefetch(0, B);
             }
+            self.reach(node)?;
             let page = self.copy(node)?;
             let found = page.view().header().level();
             if found != level || usize::from(level) >= LEVELS_MAX {
                 return Err(StructureViolation::Level { node, level: found, expected: level });
             }
-            let own = low_of(&page);
-            if own != *low || end.as_ref() != Some(&own) {
+            let own = low_in(&page, &mut lows);
+            if own != low.as_slice() || end.map(|len| &ends[..len]) != Some(own) {
                 return Err(StructureViolation::LowFence(node));
             }
-            end = high_of(&page);
+            end = page.view().high(&page.view().header(), &mut ends);
             let next = announced.get(i + 1).map(|next| next.node);
             let right =
                 next.map_or(root_right, |next| self.meganode.geometry.pointer(self.meganode.slot, next));
             if page.view().right() != right {
                 return Err(StructureViolation::RightLink(node));
             }
-            if next.is_none() && end.as_deref() != root_high {
+            if next.is_none() && end.map(|len| &ends[..len]) != root_high {
                 return Err(StructureViolation::HighFence(node));
             }
             self.count(level, &page);
-            announce(&page, &own, &mut below);
+            announce(&page, own, &mut below);
         }
         Ok(below)
     }
@@ -337,10 +378,12 @@ pub(crate) fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut V
 }
 
 pub(crate) fn low_of<const B: usize>(page: &Page<B>) -> Vec<u8> {
-    let mut low = vec![0; B];
-    let len = View::<Page<B>, B>::new(page, 0).low(&page.view().header(), &mut low);
-    low.truncate(len);
-    low
+    low_in(page, &mut [0; B]).to_vec()
+}
+
+fn low_in<'b, const B: usize>(page: &Page<B>, buffer: &'b mut [u8; B]) -> &'b [u8] {
+    let len = View::<Page<B>, B>::new(page, 0).low(&page.view().header(), buffer);
+    &buffer[..len]
 }
 
 pub(crate) fn high_of<const B: usize>(page: &Page<B>) -> Option<Vec<u8>> {

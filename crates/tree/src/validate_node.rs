@@ -38,7 +38,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             if !is_valid(NodeIndex::ROOT) || !is_valid(node) {
                 return Ok(None);
             }
-            Walk::<W, B>::new(self, TreeNodeState::Valid).node(node).map(Some)
+            Walk::<W, B>::new(self, TreeNodeState::Valid, None).node(node).map(Some)
         })
     }
 }

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod harness;
+mod again;
 mod aim;
 mod backward;
 mod compaction;

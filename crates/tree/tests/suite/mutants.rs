@@ -23,6 +23,7 @@ fn harness(mutant: Mutant) -> fn() -> bool {
         Mutant::RemovalForgotten => harness::removal::misses_depend_on_the_last_removal,
         Mutant::ReplayRepeats => harness::removal::replaying_twice_is_once,
         Mutant::StalePlaceTaken => harness::places::entries_go_where_they_belong,
+        Mutant::ChangedNodeUnchecked => harness::again::changed_nodes_are_checked_again,
         Mutant::RoleIgnored => harness::role::routers_are_no_meganodes_of_entries,
     }
 }

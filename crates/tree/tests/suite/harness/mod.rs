@@ -11,6 +11,7 @@ macro_rules! reading {
     }};
 }
 
+pub(crate) mod again;
 pub(crate) mod places;
 pub(crate) mod readers;
 pub(crate) mod removal;
