@@ -142,6 +142,15 @@ impl Ours {
         Ok([&self.source.extent, &self.source.node].into_iter().try_for_each(Region::populate_granted)?)
     }
 
+    /// Gives both regions their memory whole: no write waits for any.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn populate_whole(&self) -> Result<(), OursError> {
+        let whole = |region: &Region| region.populate_to(region.spec().bytes);
+        Ok([&self.source.extent, &self.source.node].into_iter().try_for_each(whole)?)
+    }
+
     /// Inserts or replaces one entry.
     ///
     /// # Errors
