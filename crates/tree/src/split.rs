@@ -17,6 +17,9 @@ use crate::view::Header;
 
 /// Bytes that a fence must take off every key of a run to be worth a node.
 const FENCE_GAIN_MIN: usize = 3;
+/// What is copied of a suffix behind its head and then cut: a known length is copied without a call. Of most
+/// keys it is all.
+const PIECE_BYTES: usize = 64;
 
 /// The shortest key above all that begin with `prefix`.
 fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
@@ -105,8 +108,11 @@ impl Overflow {
         let behind_head = page.bytes().get(cell.rest..).unwrap_or_default();
         let rest_len = cell.suffix_len.min(key_max(B)).saturating_sub(HEAD_BYTES).min(behind_head.len());
         self.suffixes.extend_from_slice(&view.head(header.heads(), i).to_be_bytes());
-        self.suffixes.extend_from_slice(&behind_head[..rest_len]);
-        self.suffixes.truncate(begin + cell.suffix_len);
+        match behind_head.first_chunk::<PIECE_BYTES>() {
+            Some(piece) if rest_len <= PIECE_BYTES => self.suffixes.extend_from_slice(piece),
+            _ => self.suffixes.extend_from_slice(&behind_head[..rest_len]),
+        }
+        self.suffixes.truncate(begin + cell.suffix_len.min(HEAD_BYTES + rest_len));
         let value = if header.is_inner() {
             Value::Child(view.child(header, i))
         } else {
@@ -120,7 +126,7 @@ impl Overflow {
         self.low.resize(header.low_len.min(B), 0);
         view.low(header, &mut self.low);
         let mut high = self.high.take().unwrap_or_default();
-        high.resize(B, 0);
+        high.resize(header.high_bytes().unwrap_or(0).min(B), 0);
         self.high = view.high(header, &mut high).map(|len| {
             high.truncate(len);
             high
