@@ -383,6 +383,7 @@ impl Session {
         }
         match self.find(kept.number) {
             Ok(at) => self.results[at] = kept,
+            Err(at) if at == self.results.len() => self.results.push_back(kept),
             Err(at) => self.results.insert(at, kept),
         }
     }
