@@ -51,7 +51,7 @@ pub(crate) fn put<W: WordsMut + ?Sized, const B: usize>(
         return Err(EditError::WrongKind);
     }
     let found = match place.filter(|place| place.holds(&view)) {
-        Some(EntryPlace { at, is_there, .. }) => (at, is_there.then(|| view.cell(&header, at))),
+        Some(place) => (place.at(), place.is_there().then(|| view.cell(&header, place.at()))),
         None => {
             let probe = Probe::new(key);
             let Side::Here(window) = view.side(&header, &probe) else {

@@ -21,9 +21,9 @@ pub struct PlacedChange<'a> {
 pub(crate) struct EntryPlace {
     /// The version of the leaf that was searched.
     version: u64,
-    pub(crate) at: usize,
-    /// The leaf has the key.
-    pub(crate) is_there: bool,
+    /// Twice the place, and one more if the leaf has the key. In one word: a `bool` would be moved with the
+    /// padding beside it, in parts that overlap, and a load of what was just stored in parts waits for them.
+    entry: usize,
 }
 
 impl<'a> PlacedChange<'a> {
@@ -58,7 +58,18 @@ impl EntryPlace {
         at: usize,
         is_there: bool,
     ) -> EntryPlace {
-        EntryPlace { version: view.word(0), at, is_there }
+        EntryPlace { version: view.word(0), entry: 2 * at + usize::from(is_there) }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.entry / 2
+    }
+
+    /// The leaf has the key.
+    #[inline]
+    pub(crate) fn is_there(&self) -> bool {
+        self.entry % 2 == 1
     }
 
     /// Whether the leaf is as it was searched.

@@ -434,7 +434,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         let SearchedLeaf { found: SearchResult { node: leaf, .. }, header, place } = *searched;
         let copy = self.copy(leaf);
         let suffix = &probe.bytes[header.prefix..];
-        plan.overflow.take(&copy, &header, place.at, suffix, Value::Leaf(entry));
+        plan.overflow.take(&copy, &header, place.at(), suffix, Value::Leaf(entry));
         let split = self.split(allocator, plan, (leaf, &copy))?;
         let node = split.halves[usize::from(split.half != Half::Left)];
         plan.changes.push(Planned::Put { node, entry, place: None });
