@@ -475,6 +475,8 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             return Ok(Split { halves, half, unlinked: None });
         }
         let child = plan.take(allocator, level)?;
+        // Its lines come while the rest is planned and recorded. Most are written here for the first time.
+        self.meganode.view::<B>(child).prefetch(0, B);
         let right = self.meganode.geometry.pointer(self.meganode.slot, child);
         let separator = plan.separator(boundary.separator());
         plan.fill(child, &right_image);
