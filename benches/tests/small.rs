@@ -89,6 +89,7 @@ fn local_small_prints_every_figure() {
     let (rows, notes) = rows_and_notes("local", &[]);
     let wanted = [
         "local/insert",
+        "local/insert, memory in place",
         "local/search uniform",
         "local/search zipf 0.99",
         "local/search missing keys",
