@@ -311,13 +311,13 @@ impl OursReader<'_> {
         let mut bytes = 0;
         for index in first..last {
             out.clear();
-            let mut left = limit;
+            let (mut left, mut leaves) = (limit, usize::MAX);
             let range = KeyRange {
                 start: Bound::Included(keys.get(index)),
                 end: Bound::Unbounded,
                 direction: ScanDirection::Forward,
             };
-            self.pair.scan(SLOT, &range, limit, |found| {
+            self.pair.scan(SLOT, &range, limit, &mut leaves, |found| {
                 if left == 0 {
                     return Ok::<Option<Csn>, PairError>(None);
                 }

@@ -15,12 +15,20 @@ use crate::read::shape_of;
 use crate::scan_buffers::{RangedLeaf, ScanBuffers};
 
 /// How a scan of a meganode ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ScanEnd {
     /// What all that was seen depends on: the entries, and the removals in the leaves that were looked at.
     pub depends_on: Csn,
-    /// Whether it was asked to end; else the range has nothing more in this meganode.
+    /// Whether it was asked to end; else the range has nothing more in this meganode, or it goes on.
     pub is_stopped: bool,
+    /// It has looked at as many leaves as it may: where it goes on, at this key, or below it when backward.
+    pub goes_on: Option<Vec<u8>>,
+}
+
+impl ScanEnd {
+    fn new(depends_on: Csn) -> ScanEnd {
+        ScanEnd { depends_on, is_stopped: false, goes_on: None }
+    }
 }
 
 /// An entry that a scan came to; the key is still in the leaf.
@@ -98,6 +106,11 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         }
     }
 
+    /// The fence behind which the range goes on after the leaf, if it does.
+    fn fence(&self) -> Option<&[u8]> {
+        if self.is_last() { None } else { self.range.next_fence(&self.now.leaf) }
+    }
+
     /// Reads the next leaf if that is worth it: whether there is one. `None`: it was not read.
     fn read_ahead(&mut self) -> Option<Result<bool, ReadError>> {
         if self.is_last() || self.wanted == 0 {
@@ -141,7 +154,9 @@ impl<O: MemoryObserver> Pair<O> {
     /// Hands the entries of one meganode in the range, which must not go beyond it, to `each`, which answers
     /// with the CSN that the entry depends on, or `None` to end the scan.
     ///
-    /// `expected` is how many entries are wanted, about: so many extents are asked for ahead.
+    /// `expected` is how many entries are wanted, about: so many extents are asked for ahead. Each leaf that
+    /// was looked at is taken from `leaves`, which is how many may be, one at least: there may be any number
+    /// without entries, of which `each` hears nothing.
     ///
     /// # Errors
     /// The tree is damaged, or what `each` answers.
@@ -150,11 +165,12 @@ impl<O: MemoryObserver> Pair<O> {
         slot: SlotIndex,
         range: &KeyRange<'_>,
         expected: usize,
+        leaves: &mut usize,
         each: impl FnMut(LeafItem<'_>) -> Result<Option<Csn>, E>,
     ) -> Result<ScanEnd, E> {
         // A scan within `each` takes new ones.
         let mut buffers = self.scan_buffers.take().unwrap_or_default();
-        let end = self.scan_in(slot, range, expected, &mut buffers, each);
+        let end = self.scan_in(slot, range, (expected, leaves), &mut buffers, each);
         self.scan_buffers.set(Some(buffers));
         end
     }
@@ -163,13 +179,13 @@ impl<O: MemoryObserver> Pair<O> {
         &self,
         slot: SlotIndex,
         range: &KeyRange<'_>,
-        expected: usize,
+        (expected, leaves): (usize, &mut usize),
         buffers: &mut ScanBuffers,
         mut each: impl FnMut(LeafItem<'_>) -> Result<Option<Csn>, E>,
     ) -> Result<ScanEnd, E> {
         let mut depends_on = Csn::ZERO;
         let Some(range) = range.searchable(self.memory.geometry().key_max()) else {
-            return Ok(ScanEnd { depends_on, is_stopped: false });
+            return Ok(ScanEnd::new(depends_on));
         };
         let mut walk = LeafWalk::begin(self, slot, &range, expected, buffers)?;
         self.meganodes.count_reads(slot, 1);
@@ -177,7 +193,8 @@ impl<O: MemoryObserver> Pair<O> {
             if !planted(Mutant::ScanRemovalNotHeld) {
                 depends_on = depends_on.max(walk.now.leaf.csn_removed());
             }
-            let ahead = walk.read_ahead();
+            *leaves = leaves.saturating_sub(1);
+            let ahead = if *leaves > 0 { walk.read_ahead() } else { None };
             let mut inside = walk.now.inside.clone();
             while let Some(at) = match range.direction {
                 ScanDirection::Forward => inside.next(),
@@ -186,11 +203,15 @@ impl<O: MemoryObserver> Pair<O> {
                 match each(LeafItem::new(walk.now, at))? {
                     Some(_) if planted(Mutant::ScanHitNotHeld) => {}
                     Some(csn) => depends_on = depends_on.max(csn),
-                    None => return Ok(ScanEnd { depends_on, is_stopped: true }),
+                    None => return Ok(ScanEnd { is_stopped: true, ..ScanEnd::new(depends_on) }),
                 }
             }
+            if *leaves == 0 {
+                let goes_on = walk.fence().map(<[u8]>::to_vec);
+                return Ok(ScanEnd { goes_on, ..ScanEnd::new(depends_on) });
+            }
             if !walk.go_on(ahead)? {
-                return Ok(ScanEnd { depends_on, is_stopped: false });
+                return Ok(ScanEnd::new(depends_on));
             }
         }
     }

@@ -73,7 +73,7 @@ pub use reply::Reply;
 pub use report::{CheckReport, PairActivity, PairStatus, PairStatuses, StatusReport};
 pub use request::Request;
 pub use route::Route;
-pub use scan::{Bound, Entry, EntryValue, Page, PageRoom, PageWriter, Scan};
+pub use scan::{Bound, Entry, EntryValue, PAGE_LEAVES_MAX, Page, PageRoom, PageWriter, Scan};
 pub use size::{
     KEY_BYTES_MAX, MESSAGE_BYTES_MAX, MULTI_GET_KEYS_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN, TOKEN_BYTES_MAX, VALUE_BYTES_WIRE_MAX,

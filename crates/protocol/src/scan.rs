@@ -56,6 +56,12 @@ const ENTRY_BYTES: usize = 8 + VERSION_BYTES;
 /// Most bytes of entries (fixed parts, keys, values) in a page: room for the resume bound is always kept.
 pub const PAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - PAGE_FIXED_BYTES - KEY_BYTES_MAX;
 
+/// Most leaves that one page looks at, by whomever. Deletes leave leaves without entries: a scan over any
+/// number of them would hold up a worker's turn, or take longer than a one-sided read may. The page ends
+/// after so many with what it has, which may be nothing, and the scan goes on behind them. They are more than
+/// a full page of entries takes where leaves are half full.
+pub const PAGE_LEAVES_MAX: usize = 256;
+
 // The scan always advances: an entry of the longest key fits an empty page, if need be without its value.
 const _: () = assert!(ENTRY_BYTES + KEY_BYTES_MAX <= PAGE_BYTES_MAX);
 const _: () = assert!(PAGE_BYTES_MAX / ENTRY_BYTES <= u16::MAX as usize);

@@ -4,8 +4,8 @@
 use cell_fabric::ConnectionId;
 use cell_pair::{BATCH, Located, PairError, value_len};
 use cell_protocol::{
-    Bound, EncodeError, Found, Keys, PageWriter, Refusal, Reply, RequestHeader, Scan, ValuesWriter,
-    reply::VALUE_INLINE_BYTES_MAX,
+    Bound, EncodeError, Found, Keys, PAGE_LEAVES_MAX, PageWriter, Refusal, Reply, RequestHeader, Scan,
+    ValuesWriter, reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
@@ -359,7 +359,8 @@ enum Onward<'d> {
     End,
 }
 
-fn onward<'d>(directory: &'d Directory, range: &KeyRange<'_>, here: &Range) -> Onward<'d> {
+/// `may_look`: at more leaves, for this page.
+fn onward<'d>(directory: &'d Directory, range: &KeyRange<'_>, here: &Range, may_look: bool) -> Onward<'d> {
     let (fence, next) = match range.direction {
         ScanDirection::Forward => match here.high.as_deref().filter(|high| !range.is_past_end(high)) {
             Some(high) => (high, directory.range(high)),
@@ -371,7 +372,7 @@ fn onward<'d>(directory: &'d Directory, range: &KeyRange<'_>, here: &Range) -> O
         ScanDirection::Backward => (&*here.low, directory.range_below(&here.low)),
     };
     match next {
-        Some(next) if next.at.pair == here.at.pair => Onward::To(next),
+        Some(next) if next.at.pair == here.at.pair && may_look => Onward::To(next),
         // In another pair, of this worker or of another one: on another page.
         Some(_) | None => Onward::Page(fence.to_vec()),
     }
@@ -389,8 +390,9 @@ fn clipped<'r>(range: &KeyRange<'r>, here: &'r Range) -> KeyRange<'r> {
     clipped
 }
 
-/// Fills a page from the leaves on, through the meganodes of one pair. Each leaf is one consistent snapshot;
-/// what the page depends on is the highest CSN of its entries and of the removals in its leaves.
+/// Fills a page from the leaves on, through the meganodes of one pair, [`PAGE_LEAVES_MAX`] of them at most.
+/// Each leaf is one consistent snapshot; what the page depends on is the highest CSN of its entries and of the
+/// removals in its leaves.
 fn fill_page(
     pairs: &Pairs,
     header: &cell_protocol::ReplyHeader,
@@ -404,11 +406,11 @@ fn fill_page(
     let mut resume: Option<Vec<u8>> = None;
     let mut depends_on = Csn::ZERO;
     let mut here = first_range(&pairs.directory, scan);
-    let mut passed = None;
+    let (mut passed, mut leaves) = (None, PAGE_LEAVES_MAX);
     while let Some(part) = here {
         let pair = pairs.pair(part.at.pair);
         let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
-        let end = pair.scan(part.at.slot, &clipped(&range, part), expected, |found| {
+        let end = pair.scan(part.at.slot, &clipped(&range, part), expected, &mut leaves, |found| {
             let (entry, mut csn) = (found.entry(), Csn::ZERO);
             let taken =
                 writer.push_with(found.key_len(), value_len(&entry), scan.keys_only, |out, has_value| {
@@ -425,13 +427,17 @@ fn fill_page(
         if !planted(Mutant::ScanNotHeld) {
             depends_on = depends_on.max(end.depends_on);
         }
-        here = match onward(&pairs.directory, &range, part) {
-            Onward::To(next) if !end.is_stopped => Some(next),
-            Onward::Page(fence) if !end.is_stopped => {
+        if end.is_stopped || end.goes_on.is_some() {
+            passed = end.goes_on;
+            break;
+        }
+        here = match onward(&pairs.directory, &range, part, leaves > 0) {
+            Onward::To(next) => Some(next),
+            Onward::Page(fence) => {
                 passed = Some(fence);
                 None
             }
-            _ => None,
+            Onward::End => None,
         };
     }
     let resume = match (&resume, &passed) {

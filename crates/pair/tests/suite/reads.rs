@@ -1,9 +1,12 @@
 //! What answers depend on: nobody is told of what a crash can take back.
 
-use cell_pair::{Located, value_len};
-use cell_terms::{Csn, Version};
+use std::ops::Bound;
 
-use crate::owner::{Owner, PAIR, SLOT};
+use cell_pair::{Located, PairError, value_len};
+use cell_terms::{Csn, Version};
+use cell_tree::{KeyRange, LeafSnapshot, ScanDirection};
+
+use crate::owner::{Owner, PAIR, SLOT, key};
 
 fn located(owner: &Owner, key: &[u8]) -> Located {
     owner.pair.located(SLOT, &owner.search(SLOT, key))
@@ -60,4 +63,72 @@ fn keys_that_are_searched_together_are_found_as_each_alone() {
     }
     let lens = together.map(|located| located.entry.map(|entry| value_len(&entry)));
     assert_eq!(lens, [Some(1), None, Some(3)]);
+}
+
+/// How many leaves the meganode has.
+fn leaves(owner: &Owner) -> usize {
+    let (meganode, mut leaf, mut count) = (owner.pair.meganode(SLOT), LeafSnapshot::new(), 1);
+    meganode.leaf_first(&mut leaf).unwrap();
+    while meganode.leaf_after(&mut leaf).unwrap() {
+        count += 1;
+    }
+    count
+}
+
+/// All keys, by scans each of which looks at so many leaves at most; and how many scans that were.
+fn scanned(
+    owner: &Owner,
+    direction: ScanDirection,
+    expected: usize,
+    leaves_max: usize,
+) -> (Vec<Vec<u8>>, usize) {
+    let (mut keys, mut scans) = (Vec::new(), 0);
+    let mut resume: Option<Vec<u8>> = None;
+    loop {
+        let mut range = KeyRange { start: Bound::Unbounded, end: Bound::Unbounded, direction };
+        match (&resume, direction) {
+            (Some(fence), ScanDirection::Forward) => range.start = Bound::Included(fence),
+            (Some(fence), ScanDirection::Backward) => range.end = Bound::Excluded(fence),
+            (None, _) => {}
+        }
+        let mut left = leaves_max;
+        let end = owner.pair.scan(SLOT, &range, expected, &mut left, |found| {
+            let mut key = Vec::new();
+            found.append_key(&mut key);
+            keys.push(key);
+            Ok::<_, PairError>(Some(Csn::ZERO))
+        });
+        let end = end.unwrap();
+        scans += 1;
+        assert!(!end.is_stopped && scans < 1_000);
+        let Some(fence) = end.goes_on else { return (keys, scans) };
+        assert_eq!(left, 0, "it may have looked at more");
+        resume = Some(fence);
+    }
+}
+
+#[test]
+fn scan_looks_at_no_more_leaves_than_it_may_and_goes_on_behind_them() {
+    let mut owner = Owner::new();
+    owner.put_entries(300);
+    for number in 1..299 {
+        owner.delete(&key(number)).unwrap();
+        if number % 16 == 0 {
+            owner.settle();
+        }
+    }
+    let all = leaves(&owner);
+    assert!(all > 8, "{all} leaves");
+    let ends = vec![key(0), key(299)];
+    let ends_backward = vec![key(299), key(0)];
+    for (expected, leaves_max) in [1, 10]
+        .into_iter()
+        .flat_map(|expected| [1, 2, 3, all - 1, all, all + 1].map(|leaves_max| (expected, leaves_max)))
+    {
+        let scans = all.div_ceil(leaves_max);
+        let [forward, backward] = [ScanDirection::Forward, ScanDirection::Backward]
+            .map(|direction| scanned(&owner, direction, expected, leaves_max));
+        assert_eq!(forward, (ends.clone(), scans), "{leaves_max} of {all}");
+        assert_eq!(backward, (ends_backward.clone(), scans), "{leaves_max} of {all}");
+    }
 }
