@@ -3,7 +3,7 @@
 
 use std::ops::{Bound, Range};
 
-use cell_protocol::{PageRoom, Scan};
+use cell_protocol::{PAGE_LEAVES_MAX, PageRoom, Scan};
 use cell_tree::{Aim, KeyRange, LeafEntry, LeafSnapshot, ScanDirection};
 
 use super::fetch::value_len;
@@ -35,17 +35,29 @@ pub(crate) struct PagePlan {
     /// Bytes of the values that go into the page.
     value_bytes: usize,
     /// Where the scan goes on, if the page does not end the range.
-    pub(crate) resume: Option<Vec<u8>>,
+    resume: Option<Vec<u8>>,
+    /// It goes on below that, at a fence.
+    goes_on_below: bool,
     /// The fence at which the next leaf begins, or ends when reverse.
     fence: Option<Vec<u8>>,
     room: PageRoom,
+    /// How many more leaves the page may look at.
+    leaves_left: usize,
 }
 
 impl Default for PagePlan {
     fn default() -> PagePlan {
         let room = PageRoom::new(0, 0);
-        let (entries, keys) = (Vec::new(), Vec::new());
-        PagePlan { entries, keys, value_bytes: 0, resume: None, fence: None, room }
+        PagePlan {
+            entries: Vec::new(),
+            keys: Vec::new(),
+            value_bytes: 0,
+            resume: None,
+            goes_on_below: false,
+            fence: None,
+            room,
+            leaves_left: PAGE_LEAVES_MAX,
+        }
     }
 }
 
@@ -74,8 +86,9 @@ impl PagePlan {
         self.entries.clear();
         self.keys.clear();
         self.value_bytes = 0;
-        self.resume = None;
+        (self.resume, self.goes_on_below) = (None, false);
         self.fence = None;
+        self.leaves_left = PAGE_LEAVES_MAX;
         let limit = if scan.limit_entries == 0 { entries_max } else { scan.limit_entries.min(entries_max) };
         self.room = PageRoom::new(limit, scan.limit_bytes);
     }
@@ -101,7 +114,7 @@ impl PagePlan {
         let inside = self.range(scan).inside(leaf);
         let ends_here = if scan.reverse { inside.start > 0 } else { inside.end < leaf.len() };
         // Of a page that is full with the leaf's last entry, the next leaf has where the scan goes on.
-        let goes_on = !ends_here && self.room.entries_left() >= inside.len();
+        let goes_on = !ends_here && self.leaves_left > 1 && self.room.entries_left() >= inside.len();
         LeafPart { inside, ends_here, goes_on }
     }
 
@@ -135,10 +148,24 @@ impl PagePlan {
             return PageProgress::Complete;
         }
         let Some(fence) = fence else { return PageProgress::Complete };
+        self.leaves_left = self.leaves_left.saturating_sub(1);
+        if self.leaves_left == 0 {
+            (self.resume, self.goes_on_below) = (Some(fence.to_vec()), reverse);
+            return PageProgress::Complete;
+        }
         let kept = self.fence.get_or_insert_default();
         kept.clear();
         kept.extend_from_slice(fence);
         PageProgress::NextLeaf
+    }
+
+    /// Where the scan goes on: in place of its start, or of its end when reverse.
+    pub(crate) fn resume(&self) -> cell_protocol::Bound<'_> {
+        match &self.resume {
+            None => cell_protocol::Bound::Unbounded,
+            Some(fence) if self.goes_on_below => cell_protocol::Bound::Excluded(fence),
+            Some(key) => cell_protocol::Bound::Included(key),
+        }
     }
 
     /// Bytes of all that is planned so far: keys, values that go into the page, and where it goes on.
@@ -165,8 +192,11 @@ pub(crate) fn range_of<'a>(scan: &Scan<'a>) -> KeyRange<'a> {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex};
-    use cell_tree::{Change, Geometry, NodeIndex, NodeRef, Slot, apply, empty_root};
+    use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, SlotIndex};
+    use cell_tree::{
+        BulkFrame, Change, Geometry, Meganode, NodeIndex, NodeRef, Slot, SlotAllocator, apply, bulk_build,
+        empty_root,
+    };
 
     use super::*;
 
@@ -187,6 +217,39 @@ mod tests {
         let node = NodeRef::new(geometry, NodeIndex::ROOT, &words[..NODE_BYTES / 8]).unwrap();
         assert!(node.snapshot(&mut leaf));
         leaf
+    }
+
+    /// A leaf of the keys from `b` on and below `e`, which has `c` alone.
+    fn leaf_between() -> LeafSnapshot {
+        let geometry = Geometry::new(NODE_BYTES, 8 * NODE_BYTES, 0).unwrap();
+        let mut words = vec![0u64; NODE_BYTES];
+        let right = Pointer::new(RegionId(4), 0);
+        let frame = BulkFrame { low: b"b", high: Some(b"e"), right, ..BulkFrame::WHOLE };
+        let mut allocator = SlotAllocator::new(geometry.nodes());
+        let entry = LeafEntry { offset: ExtentOffset(1), value_len: 10, crc: 7 };
+        let emit = |change: Change<'_>| apply(&mut words[..], geometry, SLOT, &change, Csn(1));
+        bulk_build(geometry, SLOT, &frame, &mut allocator, [("c", entry)], emit).unwrap();
+        let mut leaf = LeafSnapshot::new();
+        Meganode::new(&words[..], geometry, SLOT).leaf(b"c", &mut leaf).unwrap();
+        leaf
+    }
+
+    /// Whatever the leaves have: behind the first one, this one has nothing for the scan.
+    #[test]
+    fn page_takes_no_more_leaves_than_it_may_and_goes_on_behind_them() {
+        let (leaf, mut plan) = (leaf_between(), PagePlan::default());
+        for (reverse, keys_only) in [(false, false), (true, false), (false, true), (true, true)] {
+            let scan = Scan { reverse, keys_only, ..Scan::default() };
+            plan.begin(&scan, 1_000);
+            for number in 1..=PAGE_LEAVES_MAX {
+                let part = plan.part(&scan, &leaf);
+                let is_complete = plan.take(&scan, &leaf, &part, |_| {}) == PageProgress::Complete;
+                let is_last = number == PAGE_LEAVES_MAX;
+                assert_eq!((part.goes_on, is_complete), (!is_last, is_last), "{number} of {scan:?}");
+            }
+            let fence = if reverse { cell_protocol::Bound::Excluded(&b"b"[..]) } else { bound(b"e") };
+            assert_eq!((plan.resume(), plan.entries.len()), (fence, 1));
+        }
     }
 
     /// The places of the extents that a page asks for, and whether the next leaf is wanted.

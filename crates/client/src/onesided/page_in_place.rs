@@ -17,7 +17,7 @@
 use cell_fabric::MappedRegion;
 use cell_memory::Region;
 use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape, read_header};
-use cell_protocol::{Bound, Scan};
+use cell_protocol::Scan;
 use cell_terms::Csn;
 use cell_tree::{LeafSnapshot, LeafVersion, ReadError};
 
@@ -30,9 +30,6 @@ use super::regions::Regions;
 use super::verdict::depend_on;
 use crate::mutant::{Mutant, planted};
 use crate::output::{KeptEntryValue, ScanPage};
-
-/// Leaves of one page: far more than have its entries, because deletes leave leaves without any.
-const LEAVES_MAX: usize = 4_096;
 
 /// What the last value's copy may need beyond its end.
 const SPARE_BYTES: usize = 16;
@@ -98,7 +95,7 @@ impl PageReader {
         let mut here = regions.leaf_in_place(plan.aim(scan), leaf)?;
         meganodes.push(here);
         let mut ns_max = here.ns_max;
-        for _ in 0..LEAVES_MAX {
+        loop {
             let pair = here.place.at;
             depend_on(needs, pair, leaf.csn_removed());
             let MappedMeganode { meganode, mapped, .. } = regions.meganode_at(here.place, u64::MAX)?;
@@ -129,7 +126,6 @@ impl PageReader {
                 Err(_) => return None,
             }
         }
-        None
     }
 
     /// Fills the page: its keys, then value by value. What is not a leaf's extent ends the attempt.
@@ -165,7 +161,7 @@ impl PageReader {
         if !needs.iter().all(lasts) && !planted(Mutant::EndedExtentRead) {
             return None;
         }
-        Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
+        Some(page.ending(plan.resume()))
     }
 
     /// Copies an entry's value to the page, or reads its header alone if it does not go there.
@@ -208,7 +204,7 @@ mod tests {
     use cell_fabric::{MappedRegion, RegionKey};
     use cell_memory::extent::{self, ExtentEncoder, ExtentHeader};
     use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
-    use cell_protocol::{EntryValue, PairRegions, RegionRows, RegionsReply};
+    use cell_protocol::{Bound, EntryValue, PairRegions, RegionRows, RegionsReply};
     use cell_terms::{Epoch, ExtentOffset, PairId, Root, SlotIndex};
     use cell_tree::{
         BulkFrame, Change, Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, apply, bulk_build,

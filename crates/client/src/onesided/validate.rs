@@ -1,7 +1,7 @@
 //! Whether what an operation has read may be returned: clock, watermark and trust, looked at after its last
 //! read.
 
-use cell_protocol::{Bound, ClientCounts, Entry, EntryValue, Found};
+use cell_protocol::{ClientCounts, Entry, EntryValue, Found};
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
@@ -224,5 +224,5 @@ fn scan_page(read: &mut ReadOperation) -> Option<ScanPage> {
         };
         page.push(&Entry { key: plan.key(entry), version: fetched.version, value });
     }
-    Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
+    Some(page.ending(plan.resume()))
 }

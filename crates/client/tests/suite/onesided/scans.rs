@@ -2,8 +2,9 @@
 //! whatever limits them, whatever was deleted, and wherever meganodes and pairs end.
 
 use cell_client::{Operation, Output, ScanPage};
-use cell_protocol::{Bound, EntryValue, Scan};
-use cell_terms::Root;
+use cell_protocol::{Bound, EntryValue, PAGE_LEAVES_MAX, Scan};
+use cell_terms::{Root, SlotIndex};
+use cell_tree::LeafSnapshot;
 use proptest::prelude::*;
 
 use crate::onesided::answers::{filled, key, routed_owner, value};
@@ -26,9 +27,11 @@ fn page(harness: &mut ReadHarness, scan: Scan<'_>) -> ScanPage {
 /// Reads a range page by page both ways; how many pages and entries that were.
 fn compare(harnesses: &mut [ReadHarness; 2], scan: Scan<'_>) -> (usize, usize) {
     let (mut pages, mut entries) = (0, 0);
-    let mut resumed: Option<Vec<u8>> = None;
+    let mut resumed: Option<(Vec<u8>, bool)> = None;
     loop {
-        let bound = resumed.as_deref().map(Bound::Included);
+        let bound = resumed
+            .as_ref()
+            .map(|(key, is_in)| if *is_in { Bound::Included(&key[..]) } else { Bound::Excluded(&key[..]) });
         let scan = match bound {
             Some(bound) if scan.reverse => Scan { end: bound, ..scan },
             Some(bound) => Scan { start: bound, ..scan },
@@ -40,8 +43,61 @@ fn compare(harnesses: &mut [ReadHarness; 2], scan: Scan<'_>) -> (usize, usize) {
         if in_place.is_done() {
             return (pages, entries);
         }
-        resumed = in_place.resume().key().map(<[u8]>::to_vec);
+        let is_in = matches!(in_place.resume(), Bound::Included(_));
+        resumed = in_place.resume().key().map(|key| (key.to_vec(), is_in));
     }
+}
+
+/// The leaves of the meganodes of [`routed_owner`].
+fn leaves(owner: &Owner) -> usize {
+    let (mut leaf, mut count) = (LeafSnapshot::new(), 0);
+    for (pair, slot) in [(0, 0), (1, 0), (1, 2)] {
+        let meganode = owner.pairs[pair].pair.meganode(SlotIndex(slot));
+        meganode.leaf_first(&mut leaf).unwrap();
+        count += 1;
+        while let Ok(true) = meganode.leaf_after(&mut leaf) {
+            count += 1;
+        }
+    }
+    count
+}
+
+/// So many leaves, of whose entries all are removed but the first and the last.
+fn empty_leaves(owner: &mut Owner, count: usize) {
+    for part in 0.. {
+        if leaves(owner) >= count {
+            break;
+        }
+        // Few of these are in a leaf.
+        let tail = format!("{part:02}{}", "x".repeat(60)).into_bytes();
+        for number in (0..100).flat_map(|number| [number, number + 100, number + 200]) {
+            owner.put(&[key(number), tail.clone()].concat(), b"value");
+        }
+    }
+    let all: Vec<Vec<u8>> = owner.entries.keys().cloned().collect();
+    for key in &all[1..all.len() - 1] {
+        owner.delete(key);
+    }
+}
+
+/// More leaves without entries than a page looks at, in several meganodes of two pairs.
+#[test]
+fn page_looks_at_no_more_leaves_than_it_may_in_place_and_by_reads() {
+    let mut harnesses = both();
+    for harness in &mut harnesses {
+        empty_leaves(&mut harness.owner, PAGE_LEAVES_MAX + 20);
+    }
+    let pages = leaves(&harnesses[0].owner).div_ceil(PAGE_LEAVES_MAX);
+    let before = harnesses.each_ref().map(|harness| harness.counters().reads);
+    for (reverse, keys_only) in [(false, false), (true, false), (false, true), (true, true)] {
+        let scan = Scan { reverse, keys_only, ..Scan::default() };
+        assert_eq!(compare(&mut harnesses, scan), (pages, 2), "{scan:?}");
+        let at_once = page_at_once(&mut harnesses[0], &scan);
+        assert!(at_once.is_some_and(|page| page.len() == 1 && !page.is_done()), "{scan:?}");
+    }
+    let after = harnesses.each_ref().map(|harness| harness.counters().reads);
+    assert!(after[0] == before[0] && after[1] > before[1], "{before:?}, {after:?}");
+    assert!(harnesses.iter().all(|harness| harness.asked.is_empty()), "a page is not the server's");
 }
 
 #[test]
