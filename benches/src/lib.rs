@@ -53,6 +53,7 @@ pub mod restart;
 pub mod restore;
 pub mod rival;
 pub mod rolling;
+mod rollup;
 pub mod selector;
 pub mod served;
 mod server_side;

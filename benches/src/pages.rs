@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use crate::rollup::Rollup;
+
 /// What the C library's allocator is configured by, at the start of a process.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// It asks for huge pages, takes all memory from one heap, and keeps what is freed of that.
@@ -32,9 +34,6 @@ pub(crate) fn touch_heap(bytes: usize) {
 
 /// Bytes of this process's private memory that are on huge pages, and all of it.
 pub fn private_bytes() -> [u64; 2] {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    ["AnonHugePages:", "Anonymous:"].map(|name| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        line.trim().trim_end_matches(" kB").parse().unwrap_or(0) * 1024
-    })
+    let rollup = Rollup::own().ok();
+    ["AnonHugePages", "Anonymous"].map(|name| rollup.as_ref().map_or(0, |rollup| rollup.bytes(name)))
 }

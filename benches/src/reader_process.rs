@@ -1,6 +1,6 @@
 //! A reader in a process of its own: `cell-benches reader`, which a bench starts. Turn by turn it is told on
 //! its standard input what to read, answers with a line of JSON that it is ready, waits for one more line,
-//! and answers when it has read.
+//! and answers when it has read. Between turns it is asked what memory it takes.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use cell_client::{Bound, Client, EntryValue, Scan, Transport};
 use cell_tests::reaper;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{EvenDataset, Packed};
@@ -15,6 +16,7 @@ use crate::lmdb;
 use crate::options::{BenchError, ReaderEngine, ReaderOptions};
 use crate::processor::monotonic_ns;
 use crate::reads::{get_each, one_sided};
+use crate::rollup::{Rollup, Taken};
 use crate::shared_file::{Keys, ReadTransaction, SharedFile};
 use crate::together::Stint;
 
@@ -22,6 +24,8 @@ use crate::together::Stint;
 pub(crate) const SCAN_ENTRIES: u16 = 50;
 /// The line at which a reader that is ready reads.
 const GO: &str = "go";
+/// The line at which it says what memory it takes.
+const MEMORY: &str = "memory";
 
 /// A kind of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +137,19 @@ impl ReaderProcess {
     /// # Errors
     /// It has ended, of which it has said the reason on standard error.
     pub(crate) fn end(&mut self) -> Result<ReaderTurn, BenchError> {
+        self.hear()
+    }
+
+    /// What memory its store takes there, from before that was opened on: without its keys.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn memory(&mut self) -> Result<Taken, BenchError> {
+        self.say(MEMORY)?;
+        self.hear()
+    }
+
+    fn hear<T: DeserializeOwned>(&mut self) -> Result<T, BenchError> {
         let line = self.answers.next().ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)??;
         Ok(serde_json::from_str(&line)?)
     }
@@ -231,17 +248,25 @@ fn open(arguments: &ReaderOptions) -> Result<Box<dyn ReadStore>, BenchError> {
 /// A store that cannot be read, or a command that is none.
 pub fn run(arguments: &ReaderOptions, out: &mut dyn Write) -> Result<(), BenchError> {
     let data = EvenDataset { entries: arguments.options.entries, seed: arguments.options.seed };
-    let keys = data.probes(arguments.keys, data.seed ^ (0x7265_6164 + arguments.number));
+    let begun = Rollup::own()?.taken();
     let mut store = open(arguments)?;
-    answer(out, ReaderTurn::default())?;
+    let opening = Rollup::own()?.taken().since(begun);
+    let keys = data.probes(arguments.keys, data.seed ^ (0x7265_6164 + arguments.number));
+    let ready = Rollup::own()?.taken();
+    answer(out, &ReaderTurn::default())?;
     let mut lines = io::stdin().lines();
     while let Some(line) = lines.next() {
-        let order = ReadOrder::of_line(&line?).ok_or(BenchError::Engine)?;
-        answer(out, ReaderTurn::default())?;
+        let line = line?;
+        if line == MEMORY {
+            answer(out, &Rollup::own()?.taken().since(ready).and(opening))?;
+            continue;
+        }
+        let order = ReadOrder::of_line(&line).ok_or(BenchError::Engine)?;
+        answer(out, &ReaderTurn::default())?;
         if lines.next().transpose()?.as_deref() != Some(GO) {
             return Err(BenchError::Engine);
         }
-        answer(out, read(&mut *store, &keys, order)?)?;
+        answer(out, &read(&mut *store, &keys, order)?)?;
     }
     Ok(())
 }
@@ -260,8 +285,8 @@ fn read(store: &mut dyn ReadStore, keys: &Packed, order: ReadOrder) -> Result<Re
     Ok(ReaderTurn { stint, bytes })
 }
 
-fn answer(out: &mut dyn Write, turn: ReaderTurn) -> Result<(), BenchError> {
-    serde_json::to_writer(&mut *out, &turn)?;
+fn answer(out: &mut dyn Write, what: &impl Serialize) -> Result<(), BenchError> {
+    serde_json::to_writer(&mut *out, what)?;
     writeln!(out)?;
     Ok(out.flush()?)
 }
@@ -276,7 +301,7 @@ mod tests {
             let order = ReadOrder { kind, turn: 7, reads: 20_000 };
             assert_eq!(ReadOrder::of_line(&order.line()), Some(order));
         }
-        for line in ["", GO, "get 7", "put 7 20000", "get 7 many"] {
+        for line in ["", GO, MEMORY, "get 7", "put 7 20000", "get 7 many"] {
             assert_eq!(ReadOrder::of_line(line), None, "{line}");
         }
     }

@@ -7,7 +7,8 @@
 //! the same moment: of the fastest store, too, whose turn has as many reads as those of the others.
 //!
 //! Each store's writer makes a put when the one before is on stable storage. What a store's writers reach by
-//! themselves is in the same run, because reads are not all that a store is chosen for.
+//! themselves is in the same run, because reads are not all that a store is chosen for. So is the memory that a
+//! reader takes once it has read: its own, and what it has mapped, of which there is one for all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::options::{BenchError, Options, ReaderEngine};
 use crate::paced::now;
 use crate::put::Scratch;
 use crate::reader_process::{ReadKind, ReadOrder, ReaderProcess, SCAN_ENTRIES};
+use crate::rollup::{Rollup, Taken};
 use crate::served::{Served, many_meganodes};
 use crate::shared_file::SharedFile;
 use crate::together::{self, Stint};
@@ -50,6 +52,9 @@ const FEW: usize = 4;
 const BATCHES: u64 = 512;
 /// How rows name LMDB whose puts are durable one by one.
 const EACH: &str = "LMDB, a commit each";
+/// And its readers, by their transactions.
+const BEGUN: &str = "LMDB, a transaction each";
+const RENEWED: &str = "LMDB, one transaction renewed";
 /// Puts of ours that are outstanding where many are, as many as LMDB's in a commit; and how many are made
 /// between two looks.
 const OUTSTANDING: usize = 256;
@@ -83,6 +88,7 @@ pub(crate) fn run(folder: &Scratch, options: &Options, report: &mut Report<'_>) 
             add_rows(count, kind, &outcomes, puts, report)?;
         }
     }
+    add_memory_rows(&mut readers, &stores.served, report)?;
     drop(readers);
     stores.served.server.kill_all();
     Ok(())
@@ -162,17 +168,61 @@ fn add_rows(
     let bench = format!("onesided/readers: {what}, {count} beside a writer");
     let [ours, begun, renewed] = [0, 1, 2].map(|index: usize| outcomes.get(index).copied());
     let Some(ours) = ours else { return Ok(()) };
-    let rival = format!("LMDB, a transaction each; {}", puts.one_by_one());
+    let rival = format!("{BEGUN}; {}", puts.one_by_one());
     let theirs = begun.map(|begun| begun.reads);
     report.add(beside_lmdb(bench.clone(), ours.reads, &rival, theirs, Goal::AtLeast(1.5)))?;
     if let Some(renewed) = renewed {
-        let rival = "LMDB, one transaction renewed";
-        report.add(Figure::beside(bench, "op/s", ours.reads, rival, renewed.reads, Goal::None))?;
+        report.add(Figure::beside(bench, "op/s", ours.reads, RENEWED, renewed.reads, Goal::None))?;
     }
     let bench = format!("onesided/readers: durable puts, 1 x 1, beside {count} of {what}");
     let theirs = begun.map(|begun| begun.puts);
     report.add(beside_lmdb(bench, ours.puts, EACH, theirs, Goal::None))?;
     Ok(())
+}
+
+/// What a reader takes of each store once it has read, in the middle of its readers; and what our node takes,
+/// which readers of a file do without.
+fn add_memory_rows(
+    readers: &mut [Readers],
+    served: &Served,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let taken: Result<Vec<[f64; 2]>, BenchError> = readers.iter_mut().map(Readers::memory).collect();
+    let taken = taken?;
+    let whats = ["private memory of a reader", "memory that a reader has mapped, one for all"];
+    for (at, what) in whats.into_iter().enumerate() {
+        let bench = format!("onesided/readers: {what}");
+        let [ours, begun, renewed] = [0, 1, 2].map(|of: usize| taken.get(of).map(|taken| taken[at]));
+        let Some(ours) = ours else { continue };
+        if begun.is_none() {
+            report.add(Figure::alone(bench.clone(), "bytes", ours))?;
+        }
+        for (rival, theirs) in [(BEGUN, begun), (RENEWED, renewed)] {
+            if let Some(theirs) = theirs {
+                report.add(Figure::beside(bench.clone(), "bytes", ours, rival, theirs, Goal::None))?;
+            }
+        }
+    }
+    let node = served.server.node().ok_or(BenchError::Engine)?;
+    let Taken { private, mapped } = Rollup::of(node)?.taken();
+    let whats = [("private memory of the node", private), ("memory that the node has mapped", mapped)];
+    for (what, bytes) in whats {
+        report.add(Figure::alone(format!("onesided/readers: {what}"), "bytes", bytes as f64))?;
+    }
+    Ok(())
+}
+
+impl Readers {
+    /// Private memory of one of them, and what it has mapped.
+    fn memory(&mut self) -> Result<[f64; 2], BenchError> {
+        let taken: Result<Vec<Taken>, BenchError> =
+            self.processes.iter_mut().map(ReaderProcess::memory).collect();
+        let taken = taken?;
+        let middle = |of: fn(&Taken) -> u64| {
+            contest::median(&taken.iter().map(|taken| of(taken) as f64).collect::<Vec<_>>())
+        };
+        Ok([middle(|taken| taken.private), middle(|taken| taken.mapped)])
+    }
 }
 
 /// Both stores with the same entries.
