@@ -7,8 +7,8 @@
 //! the same moment: of the fastest store, too, whose turn has as many reads as those of the others.
 //!
 //! Each store's writer makes a put when the one before is on stable storage. What a store's writers reach by
-//! themselves is in the same run, because reads are not all that a store is chosen for. So is the memory that a
-//! reader takes once it has read: its own, and what it has mapped, of which there is one for all.
+//! themselves is in the same run, because reads are not all that a store is chosen for. So is the memory that
+//! a reader takes once it has read: its own, and what it has mapped, of which there is one for all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -373,7 +373,7 @@ fn onward<'d>(directory: &'d Directory, range: &KeyRange<'_>, here: &Range, may_
     };
     match next {
         Some(next) if next.at.pair == here.at.pair && may_look => Onward::To(next),
-        // In another pair, of this worker or of another one: on another page.
+        // In another pair, of this worker or of another one, or behind enough leaves: on another page.
         Some(_) | None => Onward::Page(fence.to_vec()),
     }
 }
@@ -390,9 +390,9 @@ fn clipped<'r>(range: &KeyRange<'r>, here: &'r Range) -> KeyRange<'r> {
     clipped
 }
 
-/// Fills a page from the leaves on, through the meganodes of one pair, [`PAGE_LEAVES_MAX`] of them at most.
-/// Each leaf is one consistent snapshot; what the page depends on is the highest CSN of its entries and of the
-/// removals in its leaves.
+/// Fills a page from the leaves on, [`PAGE_LEAVES_MAX`] of them at most, through the meganodes of one pair.
+/// Each leaf is one consistent snapshot; what the page depends on is the highest CSN of its entries and of
+/// the removals in its leaves.
 fn fill_page(
     pairs: &Pairs,
     header: &cell_protocol::ReplyHeader,
