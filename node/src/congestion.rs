@@ -12,7 +12,7 @@ use cell_terms::IdMap;
 use crate::limits::IN_FLIGHT_MAX;
 
 /// Bytes of replies that one turn makes before it sends them: as much as the fabric keeps for a connection,
-/// unless it was set otherwise.
+/// unless it was set otherwise. A scan that finds less than it looks at counts with what it looks at.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
 /// The least that may wait for all clients. It is more than one turn makes: else a client that asks for much
 /// would be disconnected, ask again, and be disconnected again.

@@ -361,7 +361,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         if resumed {
             self.congestion.resume(|connection, request| {
                 worker.message(connection, request);
-                worker.reply_bytes() < STEP_REPLY_BYTES
+                worker.turn_bytes() < STEP_REPLY_BYTES
             });
         }
         let left = self.congestion.can_resume();
@@ -375,7 +375,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let count = self.endpoint.poll(&mut |event| match event {
             Event::Accepted { connection, peer, token } => worker.accepted_showing(connection, peer, token),
             Event::Message { connection, message } => {
-                if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
+                if worker.turn_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
                     congestion.defer(connection, message);
                 } else {
                     worker.message(connection, message);

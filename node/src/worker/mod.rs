@@ -537,14 +537,9 @@ impl Worker {
         self.pairs.ready = ready;
     }
 
-    /// Bytes of the replies that [`Worker::release`] will give.
-    #[must_use]
-    pub fn reply_bytes(&self) -> usize {
-        self.pairs.ready.bytes()
-    }
-
     /// The replies were handed over. A pair of which nothing else was to leave leaves.
     pub fn replies_sent(&mut self) {
+        self.reads.vain_bytes = 0;
         if self.silent && !planted(Mutant::SilentSends) {
             return; // they stay
         }

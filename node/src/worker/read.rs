@@ -183,10 +183,21 @@ impl Worker {
         let limit = if scan.limit_entries == 0 { most } else { scan.limit_entries.min(most) };
         let reply_header = self.reply_header(header, pair);
         match fill_page(&self.pairs, &reply_header, scan, limit, &mut message) {
-            Ok(csn) => self.push_encoded(connection, Dependence::on(pair, csn), &message),
+            Ok((csn, leaves)) => {
+                let looked_at = leaves * self.options.tree_node_bytes;
+                self.reads.vain_bytes += looked_at.saturating_sub(message.len());
+                self.push_encoded(connection, Dependence::on(pair, csn), &message);
+            }
             Err(error) => self.broken(connection, header, error),
         }
         self.scratch = message;
+    }
+
+    /// What this turn has cost so far: bytes of the replies that [`Worker::release`] will give, and of leaves
+    /// at which scans have looked and found less.
+    #[must_use]
+    pub fn turn_bytes(&self) -> usize {
+        self.pairs.ready.bytes() + self.reads.vain_bytes
     }
 
     fn push_encoded(&mut self, connection: ConnectionId, depends_on: Dependence, message: &[u8]) {
@@ -392,14 +403,14 @@ fn clipped<'r>(range: &KeyRange<'r>, here: &'r Range) -> KeyRange<'r> {
 
 /// Fills a page from the leaves on, [`PAGE_LEAVES_MAX`] of them at most, through the meganodes of one pair.
 /// Each leaf is one consistent snapshot; what the page depends on is the highest CSN of its entries and of
-/// the removals in its leaves.
+/// the removals in its leaves. That CSN, and how many leaves were looked at.
 fn fill_page(
     pairs: &Pairs,
     header: &cell_protocol::ReplyHeader,
     scan: &Scan<'_>,
     limit_entries: u32,
     message: &mut Vec<u8>,
-) -> Result<Csn, AnswerError> {
+) -> Result<(Csn, usize), AnswerError> {
     let mut writer = PageWriter::begin(header, limit_entries, scan.limit_bytes, message)?;
     let direction = if scan.reverse { ScanDirection::Backward } else { ScanDirection::Forward };
     let range = KeyRange { start: bound(&scan.start), end: bound(&scan.end), direction };
@@ -447,7 +458,7 @@ fn fill_page(
         (None, None) => None,
     };
     writer.finish(resume)?;
-    Ok(depends_on)
+    Ok((depends_on, PAGE_LEAVES_MAX - leaves))
 }
 
 fn bound<'a>(bound: &Bound<'a>) -> std::ops::Bound<&'a [u8]> {

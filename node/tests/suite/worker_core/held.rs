@@ -72,10 +72,10 @@ fn device_under_a_number_without_a_pair_moves_no_other_pairs_log() {
 #[test]
 fn bytes_of_replies_count_from_when_they_may_leave_until_they_have_left() {
     let mut world = world();
-    assert_eq!(world.worker().reply_bytes(), 0);
+    assert_eq!(world.worker().turn_bytes(), 0);
     world.send(&Request::Get { key: KEY });
     world.step_of(0);
-    assert!(world.worker().reply_bytes() > 8, "{}", world.worker().reply_bytes());
+    assert!(world.worker().turn_bytes() > 8, "{}", world.worker().turn_bytes());
     assert_eq!(world.replies().len(), 1);
-    assert_eq!(world.worker().reply_bytes(), 0);
+    assert_eq!(world.worker().turn_bytes(), 0);
 }

@@ -223,3 +223,18 @@ fn page_whose_last_leaf_is_its_meganodes_ends_there() {
     let found = pages(&mut world, Scan { end, reverse: true, ..Scan::default() });
     assert_eq!(found[0], (Vec::new(), Some((all[border].0.clone(), false))));
 }
+
+/// The driver takes no more requests in a turn by what the turn has cost, not by what was found alone.
+#[test]
+fn turn_counts_the_leaves_at_which_scans_have_looked_in_vain() {
+    let (mut world, _) = emptied();
+    world.turn();
+    assert_eq!(world.worker().turn_bytes(), 0);
+    for scans in 1..=3 {
+        world.send(&Request::Scan(Scan::default()));
+        let bytes = world.worker().turn_bytes();
+        assert!(bytes >= scans * PAGE_LEAVES_MAX * 500, "{bytes} bytes after {scans} scans");
+    }
+    world.turn();
+    assert_eq!(world.worker().turn_bytes(), 0, "the next turn begins anew");
+}
