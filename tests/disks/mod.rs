@@ -62,7 +62,8 @@ fn power_cut_on_xfs_with_one_flush_for_all_logs_keeps_everything_acknowledged() 
 /// So many cuts under a node whose logs are synced so; nothing that was acknowledged may be lost.
 fn power_cuts(file_system: FileSystem, log_flush: &str, cuts: u32) {
     let Some(mut disk) = FaultyDisk::with(file_system, Fault::VolatileCache, DISK_MEBIBYTES) else { return };
-    let sizes = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "16MiB"];
+    // Each life prepares segments, every byte of which goes through the disk's processes.
+    let sizes = ["--log-segment-bytes", "1MiB", "--checkpoint-log-bytes-min", "16MiB"];
     let flags = [&sizes[..], &["--log-flush", log_flush]].concat();
     let mut server = Server::prepared(&disk.mount().join("data"), &flags);
     // Its log is not on the disk that goes away.
@@ -100,7 +101,8 @@ fn power_cuts(file_system: FileSystem, log_flush: &str, cuts: u32) {
 #[test]
 fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
     let Some(mut disk) = FaultyDisk::new(Fault::VolatileCache, DISK_MEBIBYTES) else { return };
-    let mut server = Server::prepared(&disk.mount().join("data"), &["--durability", "async"]);
+    let flags = ["--durability", "async", "--log-segment-bytes", "1MiB"];
+    let mut server = Server::prepared(&disk.mount().join("data"), &flags);
     let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     server.log_to(log.path());
     server.resume();
