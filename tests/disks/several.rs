@@ -20,6 +20,8 @@ const WRITERS: u64 = 3;
 const NODES: u16 = 3;
 /// How long may be waited for what a cut is to meet; then it comes without.
 const MEETS_WITHIN: Duration = Duration::from_secs(60);
+/// Nothing is split any more where the last split has started so long ago.
+const STILL_FOR: Duration = Duration::from_secs(15);
 
 /// Slots of 128 tree nodes, so that some thousand entries are split again and again.
 const FLAGS: [&str; 13] = [
@@ -84,17 +86,27 @@ impl Watch {
     }
 }
 
-/// Waits until it holds, and `rests` between two looks; whether it did soon enough.
+/// Looks at splits, those since `started` and those under way, until they are as wanted, and `rests` between
+/// two looks; whether that came soon enough. Once there were some, it does not come any more where none
+/// starts for long.
 #[allow(clippy::disallowed_methods, reason = "real clusters have real time")]
-fn comes(mut holds: impl FnMut() -> bool, rests: fn()) -> bool {
+fn comes(watch: &mut Watch, started: u64, wanted: impl Fn(u64, u64) -> bool, rests: fn()) -> bool {
     let start = now();
-    while !holds() {
-        if start.elapsed() > MEETS_WITHIN {
+    let (mut before, mut since) = (0, start);
+    loop {
+        let (all, under_way) = watch.splits();
+        let new = all.saturating_sub(started);
+        if wanted(new, under_way) {
+            return true;
+        }
+        if new != before {
+            (before, since) = (new, now());
+        }
+        if start.elapsed() > MEETS_WITHIN || (new > 0 && since.elapsed() > STILL_FOR) {
             return false;
         }
         rests();
     }
-    true
 }
 
 fn is_whole(view: &View) -> bool {
@@ -105,11 +117,12 @@ fn is_whole(view: &View) -> bool {
 /// splits before this round's writers. They may have written all of their keys by now, and nothing be split
 /// any more.
 fn meet(server: &Server, meets: Meets, mut watch: Watch, started: u64) -> bool {
-    let grows = comes(|| watch.splits().0 > started, wait::pause);
     if meets == Meets::Split {
         // It is soon over.
-        return grows && comes(|| watch.splits().1 > 0, std::thread::yield_now);
+        let is_met = |new: u64, under_way: u64| new > 0 && under_way > 0;
+        return comes(&mut watch, started, is_met, std::thread::yield_now);
     }
+    comes(&mut watch, started, |new, _| new > 0, wait::pause);
     server.take_down(server.view().busiest());
     if meets == Meets::Takeover {
         return !is_whole(&server.view());
@@ -140,7 +153,11 @@ fn power_cut_of_three_nodes_amid_splits_and_takeovers_keeps_everything_acknowled
             };
             let writers: Vec<_> = (0..WRITERS).map(writer).collect();
             let ending = traffic.ending();
-            met[kind] += u32::from(meet(&server, MEETS[kind], watch, started));
+            let is_met = meet(&server, MEETS[kind], watch, started);
+            met[kind] += u32::from(is_met);
+            println!("cut {cut}: a {:?} is met: {is_met}", MEETS[kind]);
+            // From now on they write on to be there, and leave the processors to who comes back.
+            traffic.ease();
             disk.unplug();
             server.kill_all();
             disk.detach();

@@ -63,6 +63,8 @@ pub struct Traffic {
     eases: bool,
     /// When somebody did last.
     awaited: Mutex<Option<Instant>>,
+    /// Whether they write slowly from now on.
+    is_slow: AtomicBool,
     stop: AtomicBool,
     values: AtomicU64,
     /// Writes that ledger clients were told of as done.
@@ -91,6 +93,7 @@ impl Traffic {
             outstanding_max: OUTSTANDING,
             eases: false,
             awaited: Mutex::default(),
+            is_slow: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
@@ -184,10 +187,16 @@ impl Traffic {
         wait::until(&format!("{more} writes more are acknowledged"), are_there);
     }
 
+    /// Has ledger clients write some hundred a second from now on: what they were for has come about.
+    pub fn ease(&self) {
+        self.is_slow.store(true, Ordering::SeqCst);
+    }
+
     /// Whether a writer may rest: nobody has waited for writes of late.
     fn is_eased(&self) -> bool {
         let awaited = || *self.awaited.lock().expect("nobody panics with it");
-        self.eases && !self.is_stopped() && awaited().is_some_and(|awaited| awaited.elapsed() > EASES_AFTER)
+        let has_eased = || awaited().is_some_and(|awaited| awaited.elapsed() > EASES_AFTER);
+        !self.is_stopped() && (self.is_slow.load(Ordering::SeqCst) || self.eases && has_eased())
     }
 
     /// Waits until so many clients have connected in all: a fault may keep others from it.
