@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
 use cell_terms::{PairId, RegionId};
@@ -19,8 +20,10 @@ use rustix::process::Signal;
 use crate::failover::FLAGS;
 
 const KEYS: u64 = 62;
-/// How long a key that nobody serves may hold its client up.
-const DEADLINE_MS: u64 = 6_000;
+/// How long a key that nobody serves may hold its client up, each of the times that it is asked for.
+const DEADLINE_MS: u64 = 2_000;
+/// How often a key is asked for that is not answered, so that one of a busy node is not taken for unserved.
+const LOOKS: usize = 2;
 /// How long a key may take that is served, on a machine that does other things too.
 const SERVED_WITHIN_MS: u64 = 60_000;
 /// The exit code of a command that finds something unwell.
@@ -103,10 +106,26 @@ impl Store {
     /// Reads every key, all at once. Those that are served within a time have their values; the others are
     /// returned, with what was said of one of them.
     fn unserved(&self, deadline_ms: u64) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
-        let mut client = self.client(deadline_ms);
+        let mut client = self.client(SERVED_WITHIN_MS);
+        let (mut unserved, mut said): (BTreeSet<Vec<u8>>, _) = (self.values.keys().cloned().collect(), None);
+        for _ in 0..LOOKS {
+            (unserved, said) = self.unserved_of(&unserved, &mut client, deadline_ms);
+        }
+        (unserved, said)
+    }
+
+    /// The same of these keys, asked for once.
+    fn unserved_of(
+        &self,
+        keys: &BTreeSet<Vec<u8>>,
+        client: &mut Client,
+        deadline_ms: u64,
+    ) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
+        let deadline = Duration::from_millis(deadline_ms);
         let mut tickets = BTreeMap::new();
-        for key in self.values.keys() {
-            tickets.insert(client.submit(&Operation::Get { key }).expect("the queue has room"), key.clone());
+        for key in keys {
+            let ticket = client.submit_within(&Operation::Get { key }, deadline);
+            tickets.insert(ticket.expect("the queue has room"), key.clone());
         }
         let (mut unserved, mut said) = (BTreeSet::new(), None);
         while !tickets.is_empty() {
@@ -237,7 +256,7 @@ fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_there_is_r
         let reason = if victim == VICTIM { &named } else { "nobody serves its pair" };
         // Whoever tries it at that moment says that it recovers.
         wait::until("it is said why", || {
-            let said = store.cell(&["get", "--timeout", "10s", &key]);
+            let said = store.cell(&["get", "--timeout", "5s", &key]);
             assert_eq!(said.code, UNHEALTHY, "{said:?}");
             said.err.contains(reason)
         });
