@@ -232,7 +232,7 @@ fn node_that_waits_for_the_end_of_its_lease_feeds_the_watchdog() {
         .args(["--listen-address", &format!("127.0.0.1:{port}")])
         .args(["--http-address", &format!("127.0.0.1:{}", port + 80)])
         .args(FLAGS)
-        .args(["--lease-ms", "10s", "--trust-max-ms", "10s"])
+        .args(["--lease-ms", "6s", "--trust-max-ms", "6s"])
         .env("NOTIFY_SOCKET", &manager.socket)
         .env("WATCHDOG_USEC", "300000")
         .stdout(Stdio::null())

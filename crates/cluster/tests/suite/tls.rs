@@ -154,8 +154,8 @@ fn lease_is_renewed_on_after_the_coordinator_was_away() {
     let ports = Ports::take();
     let server = serve(&ends, open(), ports.first);
     let remote = remote(server.address(), ends.credentials(TOKEN));
-    remote.set_deadline(Duration::from_secs(20));
-    let terms = LeaseTerms::new(60_000, 0.05);
+    remote.set_deadline(Duration::from_secs(10));
+    let terms = LeaseTerms::new(30_000, 0.05);
     let lease = FirstLease::ask(Arc::new(remote), terms).unwrap().granted().unwrap();
     let renewed = || lease.counts().values(boottime_ns())[0].value;
     drop(server);
