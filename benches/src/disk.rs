@@ -11,20 +11,26 @@ use cell_wal::device::{LogWrite, PrepareSegment};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{Errno, LogDevice, LogEvent, LogId, RealStorage, SegmentName};
 
-use crate::options::BenchError;
+use crate::options::{BenchError, Options};
 
-/// A file of the raw loop.
+/// A file of the raw loop; where figures mean nothing, the disk is others'.
 const SEGMENT_BYTES: u64 = 256 << 20;
+const SEGMENT_BYTES_REHEARSED: u64 = 16 << 20;
 const BLOCK_BYTES: usize = 4096;
 const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
-/// How long fio writes.
-const FIO_SECONDS: &str = "2";
+/// How long fio reads or writes its file of 1 MiB blocks, and two files at once.
+const FIO_LASTS: Duration = Duration::from_secs(2);
+const FIO_BATCHES_LAST: Duration = Duration::from_secs(1);
+/// That file; where figures mean nothing, the disk is others'.
+const FIO_BYTES: &str = "1G";
+const FIO_BYTES_REHEARSED: &str = "64M";
 
 /// Two zero-filled files, written in turns of one batch: both at once, each in one data-sync write past the
 /// page cache, the next batch when both are on stable storage.
 pub struct RawLoop {
     ring: Ring,
     log: LogId,
+    segment_bytes: u64,
     offset: u64,
 }
 
@@ -37,7 +43,12 @@ impl RawLoop {
     ///
     /// # Errors
     /// What the disk or io_uring says.
-    pub fn new(folder: &Path) -> Result<Self, BenchError> {
+    pub fn new(folder: &Path, options: &Options) -> Result<Self, BenchError> {
+        let bytes = if options.is_rehearsal() { SEGMENT_BYTES_REHEARSED } else { SEGMENT_BYTES };
+        Self::of(folder, bytes)
+    }
+
+    fn of(folder: &Path, segment_bytes: u64) -> Result<Self, BenchError> {
         std::fs::create_dir_all(folder)?;
         let storage = RealStorage::open(folder)?;
         let options = RingOptions { buffer_bytes: 4 << 20, buffers: 4, ..RingOptions::default() };
@@ -45,9 +56,9 @@ impl RawLoop {
         let log = LogId { pair: PairId(1), epoch: Epoch(1) };
         for kind in KINDS {
             let segment = log.log(kind).segment(0);
-            ring.prepare(PrepareSegment { log, kind, segment, bytes: SEGMENT_BYTES, recycle: None });
+            ring.prepare(PrepareSegment { log, kind, segment, bytes: segment_bytes, recycle: None });
         }
-        let mut raw = Self { ring, log, offset: 0 };
+        let mut raw = Self { ring, log, segment_bytes, offset: 0 };
         raw.wait(KINDS.len())?;
         Ok(raw)
     }
@@ -89,10 +100,10 @@ impl RawLoop {
             bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
         let written = || KINDS.into_iter().zip(lengths).filter(|(_, length)| *length > 0);
         let longest = lengths[0].max(lengths[1]) as u64;
-        assert!(longest <= SEGMENT_BYTES, "a batch fits its file");
+        assert!(longest <= self.segment_bytes, "a batch fits its file");
         let started = Instant::now();
         for _ in 0..batches {
-            if self.offset + longest > SEGMENT_BYTES {
+            if self.offset + longest > self.segment_bytes {
                 self.offset = 0;
             }
             for (kind, length) in written() {
@@ -127,17 +138,16 @@ pub fn has(command: &str) -> bool {
 ///
 /// # Errors
 /// fio's output is not what it was.
-pub fn fio_write(folder: &Path) -> Result<Option<f64>, BenchError> {
+pub fn fio_write(folder: &Path, options: &Options) -> Result<Option<f64>, BenchError> {
     if !has("fio") {
         return Ok(None);
     }
     // Blocks that were never written cost more: fill first.
-    fio(folder, &["--rw=write", "--iodepth=4"])?;
-    let mut best = 0f64;
+    fio(folder, options, &["--rw=write", "--iodepth=4"])?;
+    let (mut best, lasts) = (0f64, runtime(options, FIO_LASTS));
     for depth in ["--iodepth=1", "--iodepth=2", "--iodepth=4"] {
-        let timed =
-            ["--rw=write", "--sync=dsync", "--time_based", "--runtime", FIO_SECONDS, "--overwrite=1", depth];
-        best = best.max(fio(folder, &timed)?.write);
+        let timed = ["--rw=write", "--sync=dsync", "--time_based", &lasts, "--overwrite=1", depth];
+        best = best.max(fio(folder, options, &timed)?.write);
     }
     Ok(Some(best))
 }
@@ -146,13 +156,13 @@ pub fn fio_write(folder: &Path) -> Result<Option<f64>, BenchError> {
 ///
 /// # Errors
 /// fio's output is not what it was.
-pub fn fio_read(folder: &Path) -> Result<Option<f64>, BenchError> {
+pub fn fio_read(folder: &Path, options: &Options) -> Result<Option<f64>, BenchError> {
     if !has("fio") {
         return Ok(None);
     }
-    fio(folder, &["--rw=write", "--iodepth=4"])?;
-    let read = fio(folder, &["--rw=read", "--iodepth=8", "--time_based", "--runtime", FIO_SECONDS])?.read;
-    Ok(Some(read))
+    fio(folder, options, &["--rw=write", "--iodepth=4"])?;
+    let lasts = runtime(options, FIO_LASTS);
+    Ok(Some(fio(folder, options, &["--rw=read", "--iodepth=8", "--time_based", &lasts])?.read))
 }
 
 /// How many times a second fio ends writes of so many bytes to both of two files below `folder`, each in one
@@ -161,12 +171,12 @@ pub fn fio_read(folder: &Path) -> Result<Option<f64>, BenchError> {
 ///
 /// # Errors
 /// fio is not there, or its output is not what it was.
-pub fn fio_batches(folder: &Path, bytes: u64) -> Result<f64, BenchError> {
+pub fn fio_batches(folder: &Path, options: &Options, bytes: u64) -> Result<f64, BenchError> {
     let output = fio_in(folder)
         .args(["--name=batches", "--numjobs=2", "--group_reporting", "--size=64M", "--rw=write"])
         .args(["--direct=1", "--sync=dsync", "--ioengine=psync", "--overwrite=1"])
-        .args(["--time_based", "--runtime=1", "--output-format=json"])
-        .arg(format!("--bs={bytes}"))
+        .args(["--time_based", "--output-format=json"])
+        .args([runtime(options, FIO_BATCHES_LAST), format!("--bs={bytes}")])
         .output()?;
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let writes = said["jobs"][0]["write"]["iops"].as_f64().filter(|writes| *writes > 0.0);
@@ -182,19 +192,26 @@ fn fio_in(folder: &Path) -> Command {
     command
 }
 
+/// How long fio goes on, as it is told.
+fn runtime(options: &Options, whole: Duration) -> String {
+    format!("--runtime={}ms", options.lasting(whole).as_millis())
+}
+
 /// Bytes a second, each way.
 struct Bandwidth {
     read: f64,
     write: f64,
 }
 
-fn fio(folder: &Path, arguments: &[&str]) -> Result<Bandwidth, BenchError> {
+fn fio(folder: &Path, options: &Options, arguments: &[&str]) -> Result<Bandwidth, BenchError> {
     std::fs::create_dir_all(folder)?;
+    let size = if options.is_rehearsal() { FIO_BYTES_REHEARSED } else { FIO_BYTES };
     let output = fio_in(folder)
         .args([
             "--name=limit",
             "--filename=fio-limit",
-            "--size=1G",
+            "--size",
+            size,
             "--bs=1M",
             "--direct=1",
             "--ioengine=io_uring",
@@ -225,7 +242,7 @@ mod tests {
     #[test]
     fn raw_loop_batches_of_two_sizes_are_written() {
         let folder = tempfile::tempdir().unwrap();
-        let mut raw = RawLoop::new(folder.path()).unwrap();
+        let mut raw = RawLoop::of(folder.path(), SEGMENT_BYTES_REHEARSED).unwrap();
         assert!(raw.run([4096, 20_000], 50).unwrap() > 0.0);
         raw.close().unwrap();
     }

@@ -9,7 +9,7 @@ use crate::contest::median;
 use crate::data::{Batch, Dataset};
 use crate::disk;
 use crate::figure::{Figure, Goal, Report};
-use crate::options::{BenchError, GlusterOptions};
+use crate::options::{BenchError, GlusterOptions, Options};
 use crate::put::{NO_CHECKPOINTS, OUTSTANDING, Scratch, Work, shape};
 use crate::served::Served;
 
@@ -40,7 +40,7 @@ pub fn run(given: &GlusterOptions, report: &mut Report<'_>) -> Result<(), BenchE
     node.fill(&data)?;
     let work = Work::new(&data, usize::from(options.rounds));
     for outstanding in OUTSTANDING {
-        beside_fio(&mut node, &work, outstanding, &root, report)?;
+        beside_fio(&mut node, &work, outstanding, &root, options, report)?;
     }
     Ok(())
 }
@@ -51,6 +51,7 @@ fn beside_fio(
     work: &Work,
     outstanding: usize,
     root: &Path,
+    options: &Options,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
     let shape = shape(node, work, outstanding)?;
@@ -64,7 +65,7 @@ fn beside_fio(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for (round, batch) in work.batches.iter().enumerate() {
         let puts = rate(node, batch, outstanding)?;
-        let batches = disk::fio_batches(root, half)?;
+        let batches = disk::fio_batches(root, options, half)?;
         // The first round is to warm up.
         if round > 0 {
             ours.push(puts);

@@ -57,7 +57,7 @@ enum Waiting {
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let folder = Scratch::new(options.dir.as_deref())?;
     let time = options.lasting(SLICE) * u32::from(options.rounds);
-    let mut raw = RawLoop::new(&folder.0.join("raw"))?;
+    let mut raw = RawLoop::new(&folder.0.join("raw"), options)?;
     let limits: Vec<Times> = COMMITS
         .iter()
         .map(|bytes| Times::during(time, || raw.run(frames(*bytes), 1).map(drop)))

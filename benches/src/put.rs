@@ -50,14 +50,14 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     sync.fill(&data)?;
     let mut none = Served::start(&folder.0.join("none"), data.entries, &none_flags)?;
     none.fill(&data)?;
-    let mut raw = RawLoop::new(&folder.0.join("raw"))?;
+    let mut raw = RawLoop::new(&folder.0.join("raw"), options)?;
     for outstanding in OUTSTANDING {
         small(&mut sync, &mut none, &mut raw, &work, outstanding, report)?;
     }
     raw.close()?;
     beside_redis(&mut sync, &data, &work, &folder.0, report)?;
     many(&mut sync, &data, &work, &folder.0, report)?;
-    large(&mut sync, &folder.0, rounds, report)?;
+    large(&mut sync, &folder.0, options, report)?;
     drop(none);
     checkpointing(&mut sync, &data, &work, &folder.0, report)
 }
@@ -334,23 +334,28 @@ fn many(
 }
 
 /// Large values beside what fio measures.
-fn large(node: &mut Served, folder: &Path, rounds: usize, report: &mut Report<'_>) -> Result<(), BenchError> {
+fn large(
+    node: &mut Served,
+    folder: &Path,
+    options: &Options,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
     let mut batch = Batch::default();
     for index in 0..LARGE_KEYS {
         batch.keys.push_with(|bytes| bytes.extend_from_slice(format!("large-{index}").as_bytes()));
         let fill = u8::try_from(index).unwrap_or(0);
         batch.values.push_with(|bytes| bytes.resize(bytes.len() + LARGE_BYTES, fill));
     }
-    let Some(limit) = disk::fio_write(folder)? else {
+    let Some(limit) = disk::fio_write(folder, options)? else {
         report.note("SKIPPED: large values beside the disk's bandwidth: fio is missing (apt install fio)");
         return Ok(());
     };
     let first = First::default();
     let mut contenders = [Contender::new("large", |_| first.count(node.put(&batch, LARGE_OUTSTANDING)))];
-    let outcomes = contest::run(&mut contenders, 1, rounds);
+    let outcomes = contest::run(&mut contenders, 1, usize::from(options.rounds));
     drop(contenders);
     first.end()?;
-    let again = disk::fio_write(folder)?.unwrap_or(limit);
+    let again = disk::fio_write(folder, options)?.unwrap_or(limit);
     disk::clean(folder);
     let (ours, theirs) = (outcomes[0].rate() * LARGE_BYTES as f64, f64::midpoint(limit, again));
     let rival = "fio, 1 MiB sequential dsync writes";

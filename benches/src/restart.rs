@@ -44,7 +44,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     for (what, from) in [("log", From::Log), ("image", From::Image)] {
         let (mut whole, mut part, mut redis, mut limits) = (Runs::new(), Runs::new(), Vec::new(), Vec::new());
         for _ in 0..options.repeats() {
-            limits.extend(disk::fio_read(&folder.0)?);
+            limits.extend(disk::fio_read(&folder.0, options)?);
             disk::clean(&folder.0);
             whole.push(restart(&mut field.whole, from)?);
             redis.extend(field.restart_redis(from)?.map(|time| raw / time.as_secs_f64()));
