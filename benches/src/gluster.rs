@@ -54,7 +54,7 @@ fn beside_fio(
     options: &Options,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    let shape = shape(node, work, outstanding)?;
+    let shape = shape(node, work, outstanding, options)?;
     // Half of the bytes in each file, as the logs of this data have it within a tenth.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^63")]
     let half = ((shape.bytes / 2.0) as u64).max(1).next_multiple_of(BLOCK_BYTES);

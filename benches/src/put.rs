@@ -14,6 +14,7 @@ use crate::data::{Batch, Choice, Dataset, Packed};
 use crate::disk::{self, RawLoop};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
+use crate::patience;
 use crate::redis::{self, Keeps, Pipeline, Redis};
 use crate::served::{Served, many_meganodes, patient, spread};
 
@@ -52,14 +53,14 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     none.fill(&data)?;
     let mut raw = RawLoop::new(&folder.0.join("raw"), options)?;
     for outstanding in OUTSTANDING {
-        small(&mut sync, &mut none, &mut raw, &work, outstanding, report)?;
+        small(&mut sync, &mut none, &mut raw, (&work, outstanding, options), report)?;
     }
     raw.close()?;
     beside_redis(&mut sync, &data, &work, &folder.0, report)?;
     many(&mut sync, &data, &work, &folder.0, report)?;
     large(&mut sync, &folder.0, options, report)?;
     drop(none);
-    checkpointing(&mut sync, &data, &work, &folder.0, report)
+    checkpointing(&mut sync, &data, &work, (&folder.0, options), report)
 }
 
 /// A new folder for data on the disk to be measured. It is removed at the end, also if a signal is the end.
@@ -160,9 +161,14 @@ pub(crate) struct Shape {
 }
 
 /// Puts for a while and reads off the node's counters how large its batches were.
-pub(crate) fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Result<Shape, BenchError> {
+pub(crate) fn shape(
+    node: &mut Served,
+    work: &Work,
+    outstanding: usize,
+    options: &Options,
+) -> Result<Shape, BenchError> {
     let counters = |node: &Served| -> Result<(f64, f64), BenchError> {
-        disk::pause(SNAPSHOT_AGE);
+        disk::pause(options.lasting(SNAPSHOT_AGE));
         Ok((node.metric("cell_pair_batches_total")?, node.metric("cell_pair_log_synced_bytes_total")?))
     };
     let (batches_before, bytes_before) = counters(node)?;
@@ -170,7 +176,10 @@ pub(crate) fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Resul
     for batch in work.batches.iter().take(4) {
         puts += node.put(batch, outstanding)?;
     }
-    let (batches_after, bytes_after) = counters(node)?;
+    // In a rehearsal the snapshot may be one of before the puts.
+    let (batches_after, bytes_after) = patience::until_some("batches are counted", || {
+        Some(counters(node)).filter(|now| !matches!(now, Ok((batches, _)) if *batches <= batches_before))
+    })??;
     let batches = (batches_after - batches_before).max(1.0);
     Ok(Shape { puts: puts as f64 / batches, bytes: (bytes_after - bytes_before) / batches })
 }
@@ -180,11 +189,10 @@ fn small(
     sync: &mut Served,
     none: &mut Served,
     raw: &mut RawLoop,
-    work: &Work,
-    outstanding: usize,
+    (work, outstanding, options): (&Work, usize, &Options),
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    let shape = shape(sync, work, outstanding)?;
+    let shape = shape(sync, work, outstanding, options)?;
     report.note(&format!(
         "{outstanding} outstanding: {:.1} puts and {:.0} bytes a batch",
         shape.puts, shape.bytes
@@ -368,7 +376,7 @@ fn checkpointing(
     still: &mut Served,
     data: &Dataset,
     work: &Work,
-    folder: &Path,
+    (folder, options): (&Path, &Options),
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
     let mut busy = Served::start(&folder.join("checkpointing"), data.entries, &CHECKPOINTING)?;
@@ -392,7 +400,7 @@ fn checkpointing(
     let outcomes = contest::run(&mut contenders, 1, work.rounds());
     drop(contenders);
     first.end()?;
-    disk::pause(SNAPSHOT_AGE);
+    disk::pause(options.lasting(SNAPSHOT_AGE));
     let taken = busy.borrow().metric("cell_pair_checkpoints_total")? - before;
     let running = running.into_inner();
     let share = running.iter().sum::<f64>() / running.len() as f64;

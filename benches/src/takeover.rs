@@ -16,8 +16,9 @@ use crate::served::{Served, ready_bytes, several_pairs};
 
 /// The lease of a node, as `cell` has it unless set otherwise.
 const LEASE_SECONDS: f64 = 0.5;
-/// How long the killed node is away.
+/// How long the killed node is away. Where figures mean nothing, some leases are enough.
 const DOWN: Duration = Duration::from_secs(20);
+const DOWN_REHEARSED: Duration = Duration::from_millis(2_500);
 /// What the goal adds to it.
 const ALLOWANCE_SECONDS: f64 = 0.5;
 /// Bytes a second a core that a replay is to reach.
@@ -46,7 +47,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     ];
     let mut killed: [Vec<Killed>; 5] = Default::default();
     let (mut etcd, mut redis) = (Vec::new(), Rival::new(&folder, &data, report)?);
-    let down = options.lasting(DOWN);
+    let down = if options.is_rehearsal() { DOWN_REHEARSED } else { DOWN };
     for turn in 0..options.repeats() {
         for ((nodes, logs, ready, _), killed) in worlds.into_iter().zip(&mut killed) {
             killed.push(drill(&folder.0.join("takeover"), &data, (nodes, logs), ready, down)?);
