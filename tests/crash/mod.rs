@@ -14,8 +14,9 @@ use cell_tests::traffic::Traffic;
 /// outcomes.
 const PATIENCE: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(60), Duration::from_millis(300)];
-/// Clients that meet on shared keys.
+/// Clients that meet on shared keys; and where nobody else writes, so that as many writes share a flush.
 const MEETING: u64 = 4;
+const MEETING_ALONE: u64 = 16;
 /// Every so many kills the supervisor dies with its node.
 const ALL_EVERY: u32 = 8;
 /// Writes that must be acknowledged between two kills.
@@ -140,7 +141,7 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
     let traffic = Traffic::new(server.address());
     std::thread::scope(|scope| {
         let traffic = &traffic;
-        let meeting: Vec<_> = (0..2 * MEETING)
+        let meeting: Vec<_> = (0..MEETING_ALONE)
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(1 + client * 10))))
             .collect();
         let ending = traffic.ending();
