@@ -20,7 +20,7 @@ const OTHERS: [u16; 2] = [1, 2];
 const SETTINGS: [&str; 3] =
     ["--node-region-bytes=64MiB", "--slot-bytes=4MiB", "--extent-region-bytes=128MiB"];
 /// A lease within which the coordinator's host is back.
-const LONGER: Duration = Duration::from_secs(12);
+const LONGER: Duration = Duration::from_secs(9);
 
 /// A cluster of three nodes, of which `cell dev` runs coordinator and node 0, and this test the others.
 struct Hosts {
