@@ -492,10 +492,12 @@ fn restore_small_prints_every_figure() {
     }
 }
 
-/// The whole of it is tested where it is, in `benches/paper`.
+/// The whole of it is tested where it is, in `benches/paper`. What starts no node wants none: there is no
+/// `cell`, and none could be built.
 #[test]
 fn paper_prints_the_tables_that_are_asked_for() {
-    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let output = command::benches_in(folder.path(), None)
         .args(["paper", "--table", "1", "--short", "--json"])
         .output()
         .expect("the benches can be started");
