@@ -182,9 +182,10 @@ fn entries() -> clap::builder::RangedU64ValueParser {
 /// What benches of several parts take.
 #[derive(Clone, Debug, Args)]
 pub struct PartOptions {
-    /// Only the parts whose names have this text in them; one that no name has lists the names
+    /// Only the parts whose names have this text in them, or one of several that are given each by itself; one
+    /// that no name has lists the names
     #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
     /// The common options
     #[command(flatten)]
     pub options: Options,
@@ -196,18 +197,17 @@ impl PartOptions {
     /// # Errors
     /// [`BenchError::NoPart`].
     pub fn check(&self, parts: &[String]) -> Result<(), BenchError> {
-        match &self.only {
-            Some(only) if !parts.iter().any(|part| self.wants(part)) => {
-                Err(BenchError::NoPart { only: only.clone(), parts: parts.join("; ") })
-            }
-            _ => Ok(()),
+        let is_in_none = |only: &&String| !parts.iter().any(|part| part.contains(only.as_str()));
+        match self.only.iter().find(is_in_none) {
+            Some(only) => Err(BenchError::NoPart { only: only.clone(), parts: parts.join("; ") }),
+            None => Ok(()),
         }
     }
 
     /// Whether a part is to be measured.
     #[must_use]
     pub fn wants(&self, part: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| part.contains(only.as_str()))
+        self.only.is_empty() || self.only.iter().any(|only| part.contains(only.as_str()))
     }
 }
 
