@@ -16,6 +16,9 @@ fn benches() -> Command {
     command
 }
 
+/// Entries of what fills several stores, and is about none of them being large.
+const FEW: [&str; 2] = ["--entries", "5000"];
+
 /// Runs a bench with 20,000 entries and returns its rows.
 fn rows(bench: &str) -> Vec<Value> {
     rows_of(bench, &[])
@@ -27,8 +30,10 @@ fn rows_of(bench: &str, parts: &[&str]) -> Vec<Value> {
 
 /// The rows, and what is said besides.
 fn rows_and_notes(bench: &str, parts: &[&str]) -> (Vec<Value>, String) {
+    let entries = if parts.contains(&FEW[0]) { &[][..] } else { &["--entries", "20000"][..] };
     let output = benches()
-        .args([bench, "--entries", "20000", "--rounds", "2", "--json"])
+        .args([bench, "--rounds", "2", "--json"])
+        .args(entries)
         .args(parts)
         .current_dir(std::env::temp_dir())
         .output()
@@ -177,7 +182,7 @@ fn gluster_small_prints_every_figure() {
         return;
     }
     let folder = std::env::temp_dir().display().to_string();
-    let rows = rows_of("gluster", &["--log-root", &folder]);
+    let rows = rows_of("gluster", &[&FEW[..], &["--log-root", folder.as_str()]].concat());
     assert_rows("gluster", &rows, &["gluster/durable 64", "gluster/durable 256", "gluster/durable 1024"]);
     assert_goal(&rows, "gluster/durable 64", "op/s", ">= 0.5");
 }
@@ -199,7 +204,7 @@ fn checkpoint_small_prints_every_figure() {
 
 #[test]
 fn restart_small_prints_every_figure() {
-    let rows = rows("restart");
+    let rows = rows_of("restart", &FEW);
     let wanted = [
         "restart/empty cell dev serves",
         "restart/empty cell dev takes",
@@ -235,7 +240,7 @@ fn selector_small_prints_every_figure() {
 
 #[test]
 fn takeover_small_prints_every_figure() {
-    let rows = rows("takeover");
+    let rows = rows_of("takeover", &FEW);
     let wanted = [
         "takeover/first pair, two survivors",
         "takeover/all pairs, two survivors",
@@ -252,7 +257,7 @@ fn coordinator_small_prints_every_figure() {
         println!("SKIPPED: nodes whose coordinator is etcd: etcd is missing (apt install etcd-server)");
         return;
     }
-    let rows = without_failed(rows("coordinator"), 2);
+    let rows = without_failed(rows_of("coordinator", &FEW), 2);
     let rows = without_none(rows, "nodes restarted", 2);
     let rows = without_none(rows, "pairs claimed", 2);
     let wanted = [
