@@ -146,7 +146,7 @@ pub fn fio_write(folder: &Path, options: &Options) -> Result<Option<f64>, BenchE
     fio(folder, options, &["--rw=write", "--iodepth=4"])?;
     let (mut best, lasts) = (0f64, runtime(options, FIO_LASTS));
     for depth in ["--iodepth=1", "--iodepth=2", "--iodepth=4"] {
-        let timed = ["--rw=write", "--sync=dsync", "--time_based", &lasts, "--overwrite=1", depth];
+        let timed = ["--rw=write", "--sync=dsync", "--time_based", lasts.as_str(), "--overwrite=1", depth];
         best = best.max(fio(folder, options, &timed)?.write);
     }
     Ok(Some(best))
