@@ -13,7 +13,7 @@ use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
-use cell_tests::traffic::{repeated, spread};
+use cell_tests::traffic::{put_all, repeated, spread};
 use cell_tests::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -89,9 +89,7 @@ impl Store {
     /// Gives each pair some sixty megabytes.
     fn fill(&self) {
         let mut client = self.client(SERVED_WITHIN_MS);
-        for number in 0..LARGE {
-            client.put(&large_key(number), &large_value(number)).expect("there is room");
-        }
+        put_all(&mut client, 0..LARGE, 4, |number| (large_key(number), large_value(number)));
     }
 
     /// All that was filled in is there.

@@ -16,7 +16,7 @@ use cell_tests::cluster::View;
 use cell_tests::process::{signal, stop};
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
-use cell_tests::traffic::spread;
+use cell_tests::traffic::{put_all, spread};
 use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -60,10 +60,7 @@ fn connect(server: &Server) -> Client {
 
 /// Gives each pair some megabytes, so that a slow copy of it takes a while.
 fn fill(server: &Server) {
-    let mut client = connect(server);
-    for number in 0..FILLING {
-        client.put(&filling(number), &VALUE).expect("there is room");
-    }
+    put_all(&mut connect(server), 0..FILLING, 16, |number| (filling(number), VALUE.to_vec()));
 }
 
 /// All that was filled in is there.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +51,34 @@ pub fn repeated(text: &str, length: usize) -> Vec<u8> {
     let mut bytes = text.repeat(length / text.len() + 1).into_bytes();
     bytes.truncate(length);
     bytes
+}
+
+/// Puts entries by their numbers, some at a time, so that they share flushes, and waits until all are there.
+///
+/// # Panics
+/// If one is not taken.
+pub fn put_all(
+    client: &mut Client,
+    numbers: Range<u64>,
+    at_once: u64,
+    entry: impl Fn(u64) -> (Vec<u8>, Vec<u8>),
+) {
+    let wait_for_one = |client: &mut Client| {
+        let completion = client.poll(wait::PATIENCE).expect("each put ends");
+        completion.outcome.expect("there is room");
+    };
+    let mut outstanding = 0;
+    for number in numbers {
+        if outstanding == at_once {
+            wait_for_one(client);
+            outstanding -= 1;
+        }
+        let (key, value) = entry(number);
+        let put = Operation::Put { key: &key, value: &value, condition: Condition::Always };
+        client.submit(&put).expect("the queue has room");
+        outstanding += 1;
+    }
+    (0..outstanding).for_each(|_| wait_for_one(client));
 }
 
 /// Shared by all clients of one test.
