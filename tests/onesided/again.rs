@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cell_client::{Client, ClientOptions, Policy, Search, SelectorSettings, Transport};
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
+use cell_tests::traffic::put_all;
 use cell_tests::wait;
 
 /// Two nodes whose pairs move as a test says alone, by an admin API that is asked as often as it likes.
@@ -93,13 +94,11 @@ fn move_pair(server: &Server, pair: u64, to: u64) {
 
 /// The node of the root has both pairs, and serves the smaller one first: who asks then which memory there is
 /// is not told of the root's.
-pub(crate) fn nodes_begin_anew(transports: &[Transport], flags: &[&str], filling: u32) {
+pub(crate) fn nodes_begin_anew(transports: &[Transport], flags: &[&str], filling: u64) {
     let mut server = start(flags);
     let mut clients = clients(&server, transports);
     let (_, first) = clients.first_mut().expect("there is one");
-    for number in 0..filling {
-        first.put(format!("0-{number}").as_bytes(), &VALUE).expect("there is room");
-    }
+    put_all(first, 0..filling, 16, |number| (format!("0-{number}").into_bytes(), VALUE.to_vec()));
     move_pair(&server, 2, 0);
     wait_searched(&mut clients, "at first");
     for _ in 0..2 {
