@@ -188,7 +188,7 @@ impl FaultyDisk {
                 (&["--filter=cache", "--filter=error"][..], [&on_write[..], &cached].concat())
             }
         };
-        // What was flushed need not reach the machine's own disk, which others keep busy: this machine's power
+        // What was flushed need not reach the machine's own disk, which others keep busy: the machine's power
         // stays, and the image's pages outlive whoever wrote them.
         let unsynced = ["--filter=fua", "file", &image, "fuamode=discard"];
         let nbdkit = spawn("nbdkit", &[&["-f", "-U", &socket], filters, &unsynced, &options].concat());

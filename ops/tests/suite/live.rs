@@ -203,7 +203,7 @@ fn live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(dev: &
         let mut left = groups(bounds_of_live_settings(dev));
         while let Some(mut group) = left.pop() {
             let Err(why) = try_values(&group) else { continue };
-            // A refusal is quick, and what is taken is not: the values that nothing is wrong with stay together.
+            // A refusal is quick, and what is taken is not: values that nothing is wrong with stay together.
             let middle = group.keys().nth(group.len() / 2).expect("it has a value").clone();
             match group.split_off(&middle) {
                 half if group.is_empty() => {
