@@ -182,8 +182,8 @@ fn entries() -> clap::builder::RangedU64ValueParser {
 /// What benches of several parts take.
 #[derive(Clone, Debug, Args)]
 pub struct PartOptions {
-    /// Only the parts whose names have this text in them, or one of several that are each given so; one that no
-    /// name has lists the names
+    /// Only the parts whose names have this text in them, or one of several that are each given so; one that
+    /// no name has lists the names
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
     /// The common options
