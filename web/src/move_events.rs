@@ -125,6 +125,7 @@ pub(crate) mod tests {
             stage,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome: None,
             cancelled_by: None,
             times: MoveTimes { wanted_ms: 1_000, ..MoveTimes::default() },

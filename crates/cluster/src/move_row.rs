@@ -126,6 +126,10 @@ pub struct MoveRow {
     /// Bytes of image and logs that it has to read, as far as it knows: of a file that is still being
     /// written, what it has read. Once it is ready that is all that it has read.
     pub bytes_total: u64,
+    /// Entries of the copy that the target has checked: where nothing is written to the pair, that alone
+    /// says that its check goes on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub checked: u64,
     /// What became of it; none while it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<MoveOutcome>,
@@ -135,6 +139,11 @@ pub struct MoveRow {
     /// When it came how far.
     #[serde(default, skip_serializing_if = "MoveTimes::are_unknown")]
     pub times: MoveTimes,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way to ask")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl MoveRow {
@@ -154,6 +163,12 @@ impl MoveRow {
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// How far it is: the same again as long as nothing happens.
+    #[must_use]
+    pub fn progress(&self) -> (MoveStage, u64, u64) {
+        (self.stage, self.bytes_done, self.checked)
     }
 
     /// The epoch in which the target has the pair.
@@ -239,6 +254,8 @@ pub struct CopyProgress {
     pub bytes_done: u64,
     /// Bytes of image and logs that have to be read, as far as that is known.
     pub bytes_total: u64,
+    /// Entries that were checked.
+    pub checked: u64,
     /// Whether the source may hand the pair over.
     pub is_ready: bool,
     /// The target's host, if it is known.
@@ -349,6 +366,7 @@ mod tests {
             stage,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome: None,
             cancelled_by: None,
             times: MoveTimes::default(),

@@ -286,6 +286,7 @@ impl Moves {
             stage: MoveStage::Wanted,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome: None,
             cancelled_by: None,
             times: MoveTimes::wanted(self.at_ms),
@@ -316,6 +317,7 @@ impl Moves {
                 return Ok(()); // too late for news
             }
             (row.bytes_done, row.bytes_total) = (copy.bytes_done, copy.bytes_total);
+            row.checked = copy.checked;
             row.target.host = copy.host;
             let stage = if copy.is_ready { MoveStage::Ready } else { MoveStage::Copying };
             if row.stage != stage {
@@ -595,6 +597,7 @@ mod tests {
             stage: MoveStage::Copying,
             bytes_done: 1,
             bytes_total: 4,
+            checked: 0,
             outcome: Some(MoveOutcome::GivenUp { why: "w".into() }),
             cancelled_by: None,
             times: MoveTimes::default(),

@@ -117,6 +117,7 @@ mod tests {
             stage: MoveStage::Copying,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome,
             cancelled_by: None,
             times: MoveTimes::default(),

@@ -165,6 +165,7 @@ impl Handed {
             stage: MoveStage::Handed,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome: None,
             cancelled_by: None,
             times: MoveTimes::default(),

@@ -107,6 +107,7 @@ impl CopyJob {
         CopyState {
             bytes_done: view.bytes_done,
             bytes_total: view.bytes_total,
+            checked: view.entries,
             is_ready: self.orders.is_ready(now_ns),
         }
     }

@@ -13,7 +13,7 @@ const COUNT_NS: u64 = 1_000_000_000;
 pub(super) struct MoveFigures {
     seen_ns: u64,
     /// How far it was when it was looked at last, and since when.
-    progress: Option<(MoveStage, u64)>,
+    progress: Option<(MoveStage, u64, u64)>,
     still_since_ns: u64,
     /// When the handing was seen first.
     handed_ns: Option<u64>,
@@ -41,7 +41,7 @@ impl MoveFigures {
 
     /// The row as it is now.
     pub(super) fn look(&mut self, of: Option<&MoveRow>, now_ns: u64) {
-        let progress = of.map(|of| (of.stage, of.bytes_done));
+        let progress = of.map(MoveRow::progress);
         if self.progress != progress {
             (self.progress, self.still_since_ns) = (progress, now_ns);
         }
@@ -133,6 +133,9 @@ mod tests {
         of.bytes_done += 1;
         figures.look(Some(&of), 10 * SECOND);
         assert_eq!(figures.still_since_ns(), 10 * SECOND);
+        of.checked += 1;
+        figures.look(Some(&of), 11 * SECOND);
+        assert_eq!(figures.still_since_ns(), 11 * SECOND);
     }
 
     #[test]

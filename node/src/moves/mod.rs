@@ -539,6 +539,7 @@ mod tests {
             stage,
             bytes_done: 0,
             bytes_total: 0,
+            checked: 0,
             outcome: None,
             cancelled_by: None,
             times: MoveTimes::default(),

@@ -69,17 +69,18 @@ impl Seen<'_> {
 /// Notices that nothing happens.
 #[derive(Debug, Default)]
 pub(super) struct StallWatch {
-    seen: Option<(MoveStage, u64)>,
+    seen: Option<(MoveStage, u64, u64)>,
     since_ns: u64,
 }
 
 impl StallWatch {
-    /// Whether nothing has happened for long.
-    pub(super) fn is_stalled(&mut self, progress: (MoveStage, u64), now_ns: u64) -> bool {
+    /// Whether nothing has happened for long to a move.
+    pub(super) fn is_stalled(&mut self, of: &MoveRow, now_ns: u64) -> bool {
+        let progress = of.progress();
         if self.seen.replace(progress) != Some(progress) {
             self.since_ns = now_ns;
         }
-        let limit_ns = if progress.0 == MoveStage::Ready { READY_STALLED_NS } else { STALLED_NS };
+        let limit_ns = if of.stage == MoveStage::Ready { READY_STALLED_NS } else { STALLED_NS };
         now_ns.saturating_sub(self.since_ns) >= limit_ns
     }
 }
@@ -242,7 +243,7 @@ impl SourceMove {
         if seen.goes_on().is_none() {
             return self.give_up(why_not(seen));
         }
-        if self.stall.is_stalled((stage, of.bytes_done), seen.now_ns) {
+        if self.stall.is_stalled(of, seen.now_ns) {
             return self.give_up(STALLED.to_owned());
         }
         match stage {
@@ -571,6 +572,21 @@ mod tests {
         assert_eq!(story.next(), Some(SourceAction::Freeze));
         story.core.stays("splits");
         assert_eq!(story.next(), Some(SourceAction::GiveUp { why: "splits".to_owned() }));
+    }
+
+    /// Of a large pair to which nothing was written the check took longer than a move may stand still.
+    #[test]
+    fn source_waits_for_a_check_that_goes_on() {
+        let mut story = Story::new();
+        story.of.stage = MoveStage::Copying;
+        assert_eq!(story.next(), None);
+        for _ in 0..3 {
+            story.now_ns += STALLED_NS - 1;
+            story.of.checked += 1;
+            assert_eq!(story.next(), None);
+        }
+        story.now_ns += STALLED_NS;
+        assert_eq!(story.next(), Some(SourceAction::GiveUp { why: STALLED.to_owned() }));
     }
 
     #[test]

@@ -111,6 +111,8 @@ pub enum CopyFailure {
 pub(super) struct CopyState {
     pub(super) bytes_done: u64,
     pub(super) bytes_total: u64,
+    /// Entries.
+    pub(super) checked: u64,
     pub(super) is_ready: bool,
 }
 
@@ -236,7 +238,7 @@ impl TargetMove {
         if let Some(why) = self.why_not(of, seen) {
             return self.drop_copy(Some(why));
         }
-        let CopyState { bytes_done, bytes_total, is_ready } = copy;
+        let CopyState { bytes_done, bytes_total, checked, is_ready } = copy;
         let becomes_ready = is_ready && stage == MoveStage::Copying;
         let falls_behind = !is_ready && stage == MoveStage::Ready;
         let was_behind = std::mem::replace(&mut self.is_behind, falls_behind);
@@ -246,7 +248,8 @@ impl TargetMove {
                 return self.drop_copy(Some(BEHIND.to_owned()));
             }
         }
-        let has_news = (bytes_done, bytes_total) != (of.bytes_done, of.bytes_total);
+        let noted = (of.bytes_done, of.bytes_total, of.checked);
+        let has_news = (bytes_done, bytes_total, checked) != noted;
         let is_due = has_news && seen.now_ns.saturating_sub(self.reported_ns) >= REPORT_NS;
         // As long as it is ready, nothing is written that the handing would be outrun by.
         if becomes_ready || falls_behind || is_due && stage == MoveStage::Copying {
@@ -254,6 +257,7 @@ impl TargetMove {
             return Some(TargetAction::Report(CopyProgress {
                 bytes_done,
                 bytes_total,
+                checked,
                 is_ready,
                 host: None,
             }));
@@ -271,7 +275,7 @@ impl TargetMove {
             SOURCE_ENDED
         } else if seen.stopping {
             TARGET_STOPS
-        } else if self.stall.is_stalled((of.stage, of.bytes_done), seen.now_ns) {
+        } else if self.stall.is_stalled(of, seen.now_ns) {
             STALLED
         } else {
             return None;
@@ -394,12 +398,12 @@ mod tests {
         let mut story = Story::new(MoveStage::Wanted);
         assert_eq!(story.next(), None, "the source keeps nothing yet");
         let mut story = Story::copying();
-        story.copy = CopyState { bytes_done: 5, bytes_total: 9, is_ready: false };
-        let report = CopyProgress { bytes_done: 5, bytes_total: 9, is_ready: false, host: None };
+        story.copy = CopyState { bytes_done: 5, bytes_total: 9, ..CopyState::default() };
+        let report = CopyProgress { bytes_done: 5, bytes_total: 9, ..CopyProgress::default() };
         assert_eq!(story.next(), Some(TargetAction::Report(report)));
         assert_eq!(story.next(), None, "not all the time");
-        story.copy = CopyState { bytes_done: 9, bytes_total: 9, is_ready: true };
-        let ready = CopyProgress { bytes_done: 9, bytes_total: 9, is_ready: true, host: None };
+        story.copy = CopyState { bytes_done: 9, bytes_total: 9, checked: 3, is_ready: true };
+        let ready = CopyProgress { bytes_done: 9, bytes_total: 9, checked: 3, is_ready: true, host: None };
         assert_eq!(story.next(), Some(TargetAction::Report(ready)), "at once");
         assert!(!story.core.is_hasty(Some(&story.of)));
         story.of.stage = MoveStage::Ready;
@@ -555,6 +559,22 @@ mod tests {
         assert_eq!(story.next(), Some(TargetAction::Drop));
         let mut story = Story::copying();
         assert_eq!(story.next(), None);
+        story.now_ns += STALLED_NS;
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+    }
+
+    /// Of a large pair to which nothing was written the check took longer than a move may stand still.
+    #[test]
+    fn check_that_goes_on_is_told_and_is_no_standstill() {
+        let mut story = Story::copying();
+        for _ in 0..3 {
+            story.now_ns += STALLED_NS - 1;
+            story.copy.checked += 1;
+            let report = CopyProgress { checked: story.copy.checked, ..CopyProgress::default() };
+            assert_eq!(story.next(), Some(TargetAction::Report(report)));
+            story.of.checked = story.copy.checked;
+            assert_eq!(story.next(), None);
+        }
         story.now_ns += STALLED_NS;
         assert_eq!(story.next(), Some(TargetAction::Drop));
     }

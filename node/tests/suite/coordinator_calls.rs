@@ -258,7 +258,7 @@ impl World {
         let moves = Moves::new(self.coordinator());
         let name = moves.begin(source.pair, &self.nodes[to].member, "test").unwrap().name();
         moves.accept(name).unwrap();
-        let copy = CopyProgress { bytes_done: 1, bytes_total: 1, is_ready: true, host: None };
+        let copy = CopyProgress { bytes_done: 1, bytes_total: 1, is_ready: true, ..CopyProgress::default() };
         moves.progress(name, &copy).unwrap();
         self.table.hand(source, Csn(self.second), name).unwrap();
         let epoch = Epoch(source.epoch.0 + 1);

@@ -118,7 +118,7 @@ fn wanted(sim: &Sim) -> Moving {
 fn ready(sim: &Sim) -> Moving {
     let moving = wanted(sim);
     moving.source.moves.accept(moving.row.name()).unwrap();
-    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, host: None };
+    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, ..CopyProgress::default() };
     let row = moving.target.moves.progress(moving.row.name(), &copy).unwrap();
     Moving { row, ..moving }
 }
@@ -565,7 +565,7 @@ fn move_says_when_it_came_how_far_and_who_cancelled_it() {
     assert_eq!((cancelled.cancelled_by.as_deref(), cancelled.times.over_ms), (Some("ann"), 900));
     let row = at(&target, 1_000).begin(ownership.pair, &target.row(), "again").unwrap();
     at(&source, 1_100).accept(row.name()).unwrap();
-    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, host: None };
+    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, ..CopyProgress::default() };
     at(&target, 1_200).progress(row.name(), &copy).unwrap();
     let dates = MoveDates { at_ms: 1_350, frozen_ms: 1_300 };
     let handed = source.table.dated(dates).hand(ownership, CUT, row.name()).unwrap();
