@@ -414,6 +414,12 @@ impl ClusterView {
         !self.unreadable.contains_key(KEY_SEAT)
     }
 
+    /// Whether the row of a pair's move reads, or there is none.
+    #[must_use]
+    pub fn move_reads(&self, pair: PairId) -> bool {
+        !self.unreadable.contains_key(&MoveRow::key(pair))
+    }
+
     /// Whether the row of an incident reads, or there is none.
     #[must_use]
     pub fn incident_reads(&self, dead: Incarnation) -> bool {

@@ -46,7 +46,11 @@ impl Table {
             if row.epoch != of.epoch_of_target() || row.owner != Some(target) || is_served {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
-            let found = moves.read(pair)?.filter(|(found, _)| found.number == of.number);
+            let found = match moves.read(pair) {
+                // Whose the pair is does not depend on a move's row that does not read: that stays as it is.
+                Err(ClusterError::Unreadable { .. }) => None,
+                found => found?.filter(|(found, _)| found.number == of.number),
+            };
             let back = PairRow {
                 epoch: back_epoch,
                 owner: Some(source.incarnation),

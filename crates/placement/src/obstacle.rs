@@ -102,6 +102,8 @@ pub enum MoveFailure {
     Declined,
     /// The coordinator's rows do not let it begin.
     NotBegun,
+    /// The same, because one of them does not read.
+    RowUnreadable,
     /// The copy did not catch up with the source.
     Behind,
     /// A split of the pair could not be brought to its end in time.
@@ -204,6 +206,9 @@ impl fmt::Display for MoveFailure {
             MoveFailure::Unreadable => "it cannot read the log root",
             MoveFailure::Declined => "it declined",
             MoveFailure::NotBegun => "the move could not be begun",
+            MoveFailure::RowUnreadable => {
+                "the move could not be begun, as a row of the coordinator does not read (`cell status`)"
+            }
             MoveFailure::Behind => "the copy did not catch up with the source",
             MoveFailure::SplitOpen => "a split of the pair did not end in time",
             MoveFailure::EndGone => "source or target went away",

@@ -349,7 +349,11 @@ impl BalanceDriver {
                 // row that does not read stays so: others are not to wait for it.
                 let is_refused = !error.is_transient() && !matches!(error, ClusterError::LeaseEnded { .. });
                 if let Some(seated) = self.seated.as_mut().filter(|_| is_refused) {
-                    seated.core.on_failure(now_ms, pair, to, MoveFailure::NotBegun);
+                    let why = match error {
+                        ClusterError::Unreadable { .. } => MoveFailure::RowUnreadable,
+                        _ => MoveFailure::NotBegun,
+                    };
+                    seated.core.on_failure(now_ms, pair, to, why);
                 }
             }
         }

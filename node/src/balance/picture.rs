@@ -49,6 +49,10 @@ pub(super) fn cause_of(motive: MoveMotive) -> MoveCause {
 fn goes_on(view: &ClusterView, of: &MoveRow) -> bool {
     let Some(row) = view.pairs.get(&of.pair).filter(|_| of.is_under_way()) else { return false };
     let lives = |incarnation| view.lives(incarnation);
+    // No handing comes of a row that does not read, and what was known of it may not be so any more.
+    if !view.move_reads(of.pair) {
+        return of.is_handed(row) && !row.is_published() && lives(of.target.incarnation);
+    }
     match of.stage {
         MoveStage::Handed => of.is_handed(row) && lives(of.target.incarnation),
         _ => row.epoch == of.epoch && lives(of.source.incarnation) && lives(of.target.incarnation),
@@ -73,7 +77,7 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
         from: of.source.node,
         to: of.target.node,
         cause: cause_of(of.cause),
-        handed: of.stage == MoveStage::Handed,
+        handed: of.stage == MoveStage::Handed || !view.move_reads(of.pair),
     });
     let pause = match (on, view.balance.pause()) {
         (false, _) => Some(BalancePause::Off),

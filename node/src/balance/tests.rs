@@ -466,6 +466,30 @@ fn drain_goes_on_with_other_pairs_where_the_row_of_a_move_does_not_read_and_says
     assert!(said.contains("the move could not be begun"), "{said}");
 }
 
+/// As far as was known it was under way for ever: nothing else moved, and nobody was told.
+#[test]
+fn move_whose_row_does_not_read_any_more_holds_up_no_other_and_is_named() {
+    let mut world = world(0, 2, options(false));
+    world.pass();
+    world.drain(NodeId(1));
+    assert!(world.seconds_to_a_move().is_some());
+    let first = world.moves().remove(0).pair;
+    world.link.transact(Transaction::new().put(cell_cluster::MoveRow::key(first), "garbage")).unwrap();
+    let second = (1..20).find_map(|_| {
+        world.pass();
+        world.moves().first().map(|of| of.pair)
+    });
+    assert!(second.is_some_and(|second| second != first), "{second:?}");
+    let stall = (1..60).find_map(|_| {
+        world.pass();
+        world.watch.look().unwrap();
+        world.watch.view().drains[&NodeId(1)].stall.clone()
+    });
+    let said = stall.expect("somebody is told");
+    assert!(said.starts_with(&format!("{first} cannot move: ")), "{said}");
+    assert!(said.contains("a row of the coordinator does not read"), "{said}");
+}
+
 /// Of more than 256 pairs a node left some out, and each balancer waited for them for ever.
 #[test]
 fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {

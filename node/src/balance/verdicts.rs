@@ -7,7 +7,9 @@ use cell_placement::MoveFailure;
 use cell_terms::{NodeId, PairId};
 
 use crate::command::StayReason;
-use crate::moves::{BEHIND, BOTH_ENDED, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED, TARGET_STOPS};
+use crate::moves::{
+    BEHIND, BOTH_ENDED, ROW_UNREADABLE, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED, TARGET_STOPS,
+};
 
 /// What reasons say, and what that is; the first that fits counts. An error of the disk may be of a log, and
 /// its words name both: what the disk says comes first.
@@ -15,6 +17,7 @@ const REASONS: &[(&str, MoveFailure)] = &[
     (StayReason::Splits.words(), MoveFailure::SplitOpen),
     (BEHIND, MoveFailure::Behind),
     (STALLED, MoveFailure::Silence),
+    (ROW_UNREADABLE, MoveFailure::Silence),
     (SOURCE_STOPS, MoveFailure::EndGone),
     (TARGET_STOPS, MoveFailure::EndGone),
     (SOURCE_ENDED, MoveFailure::EndGone),
@@ -192,6 +195,7 @@ mod tests {
     fn each_reason_of_an_end_of_a_move_is_what_its_words_say() {
         for (why, wanted) in [
             (STALLED, MoveFailure::Silence),
+            (ROW_UNREADABLE, MoveFailure::Silence),
             (TARGET_ENDED, MoveFailure::EndGone),
             (SOURCE_ENDED, MoveFailure::EndGone),
             (BOTH_ENDED, MoveFailure::EndGone),

@@ -28,7 +28,7 @@ use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
-pub(crate) use source::{BOTH_ENDED, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED};
+pub(crate) use source::{BOTH_ENDED, ROW_UNREADABLE, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED};
 pub(crate) use target::{BEHIND, TARGET_STOPS};
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
@@ -98,7 +98,9 @@ pub(crate) fn handed_to(view: &ClusterView, incarnation: Incarnation) -> BTreeSe
         row.epoch >= handed.0 && (row.epoch, row.owner) != handed
     };
     let handed = |of: &&MoveRow| {
-        let is_its = of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
+        // Where a move's row does not read, its ends cannot bring it to its end.
+        let reads = view.move_reads(of.pair);
+        let is_its = reads && of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
         is_its && of.is_under_way() && !view.pairs.get(&of.pair).is_some_and(|row| has_gone_on(of, row))
     };
     let moves = view.moves.values().filter(|_| !planted(Mutant::HandedClaimed));
@@ -184,7 +186,7 @@ impl MovesDriver {
         let mut effects = Vec::new();
         for of in view.moves.values().filter(|of| of.is_under_way()) {
             let verdict = view.pairs.get(&of.pair).and_then(|pair| of.verdict(pair));
-            if verdict.is_none() {
+            if verdict.is_none() && view.move_reads(of.pair) {
                 self.begin(of, owned, &mut effects);
             }
             if self.is_to_close(of, view, verdict.is_some()) {
@@ -360,7 +362,7 @@ impl MovesDriver {
             }
             SourceAction::Close(outcome) => {
                 wrote = self.moves.close(name, &outcome).map(drop);
-                source.core.write_ended(wrote.as_ref().copied());
+                source.core.close_ended(wrote.as_ref().copied());
             }
             SourceAction::End => {
                 source.figures.end(&mut self.counts.source, of);
@@ -484,7 +486,7 @@ impl MovesDriver {
             }
             TargetAction::Close(outcome) => {
                 wrote = self.moves.close(name, &outcome).map(drop);
-                target.core.write_ended(wrote.as_ref().copied());
+                target.core.close_ended(wrote.as_ref().copied());
             }
             TargetAction::End => {
                 target.figures.end(&mut self.counts.target, seen.of);

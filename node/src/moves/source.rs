@@ -31,6 +31,9 @@ pub(crate) const TARGET_ENDED: &str = "its target has ended";
 /// Why one does that nobody hears of.
 pub(crate) const STALLED: &str = "nothing has happened for too long";
 
+/// Why one does whose row did not read when it was to be ended.
+pub(crate) const ROW_UNREADABLE: &str = "its row could not be read for too long";
+
 /// Why one does whose handing may have been under way.
 const AT_HANDING: &str = "it came to nothing at the handing";
 
@@ -357,8 +360,22 @@ impl SourceMove {
         Some(SourceAction::Forget)
     }
 
+    /// What came of [`SourceAction::Close`]. The pair's row has decided. Where the move's does not read,
+    /// nobody here waits for it, and who sees it read again closes it.
+    pub(super) fn close_ended(&mut self, ended: Result<(), &ClusterError>) {
+        match ended {
+            Err(ClusterError::Unreadable { .. }) => self.state = SourceState::Over,
+            ended => self.write_ended(ended),
+        }
+    }
+
     /// What came of a write after which nothing is left to do.
     pub(super) fn write_ended(&mut self, ended: Result<(), &ClusterError>) {
+        if let (Err(ClusterError::Unreadable { .. }), SourceState::GivingUp { why }) =
+            (ended, &mut self.state)
+        {
+            ROW_UNREADABLE.clone_into(why); // said once it reads again
+        }
         let is_over = match ended {
             Ok(()) => true,
             Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. }) | ClusterError::Superseded { .. }) => {
@@ -389,6 +406,11 @@ mod tests {
     use super::*;
 
     const CUT: Csn = Csn(7);
+
+    fn unreadable() -> ClusterError {
+        let source = serde_json::from_str::<u8>("garbage").unwrap_err();
+        ClusterError::Unreadable { what: "a move", source }
+    }
 
     /// The core, and what it is shown.
     struct Story {
@@ -509,10 +531,6 @@ mod tests {
     fn pair_whose_moves_row_does_not_read_is_fenced_served_on_and_not_frozen_again() {
         let mut story = Story::frozen();
         assert_eq!(story.next(), Some(SourceAction::Hand { cut: CUT }));
-        let unreadable = || {
-            let source = serde_json::from_str::<u8>("garbage").unwrap_err();
-            ClusterError::Unreadable { what: "a move", source }
-        };
         assert_eq!(story.core.hand_ended(Err(&unreadable())), None);
         assert_eq!(story.next(), Some(SourceAction::PutAgain));
         assert_eq!(story.core.put_ended(Ok(())), Some(SourceAction::Thaw));
@@ -522,7 +540,26 @@ mod tests {
             assert!(matches!(story.next(), Some(SourceAction::GiveUp { .. })));
             story.core.write_ended(Err(&unreadable()));
         }
+        assert_eq!(story.next(), Some(SourceAction::GiveUp { why: ROW_UNREADABLE.to_owned() }));
         story.core.write_ended(Ok(()));
+        assert_eq!(story.next(), Some(SourceAction::End));
+    }
+
+    /// Its memory was kept until somebody had mended the row.
+    #[test]
+    fn move_that_its_pairs_row_has_decided_is_over_though_its_own_does_not_read() {
+        let mut story = Story::frozen();
+        assert_eq!(story.next(), Some(SourceAction::Hand { cut: CUT }));
+        assert_eq!(story.core.hand_ended(Ok(())), Some(SourceAction::Forget));
+        story.of.stage = MoveStage::Handed;
+        story.pair = pair_row(&story.of, true);
+        assert_eq!((story.next(), story.next()), (None, None));
+        story.core.write_ended(Err(&unreadable()));
+        assert_eq!(story.next(), None, "it is not decided yet");
+        story.pair.owner = Some(Incarnation(99));
+        story.pair.epoch = Epoch(story.pair.epoch.0 + 1);
+        assert!(matches!(story.next(), Some(SourceAction::Close(_))));
+        story.core.close_ended(Err(&unreadable()));
         assert_eq!(story.next(), Some(SourceAction::End));
     }
 

@@ -12,7 +12,7 @@ use cell_cluster::{
 use cell_terms::{Csn, Epoch, Incarnation};
 use cell_wal::LogPlace;
 
-use super::source::{SOURCE_ENDED, STALLED, Seen, StallWatch};
+use super::source::{ROW_UNREADABLE, SOURCE_ENDED, STALLED, Seen, StallWatch};
 use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
@@ -332,9 +332,22 @@ impl TargetMove {
         }
     }
 
+    /// What came of [`TargetAction::Close`], as at the source.
+    pub(super) fn close_ended(&mut self, ended: Result<(), &ClusterError>) {
+        match ended {
+            Err(ClusterError::Unreadable { .. }) => self.state = TargetState::Over,
+            ended => self.write_ended(ended),
+        }
+    }
+
     /// What came of a write after which nothing is left to do.
     pub(super) fn write_ended(&mut self, ended: Result<(), &ClusterError>) {
         match ended {
+            Err(ClusterError::Unreadable { .. }) => {
+                if let TargetState::GivingUp { why } = &mut self.state {
+                    ROW_UNREADABLE.clone_into(why); // said once it reads again
+                }
+            }
             Ok(()) | Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. })) => {
                 self.state = TargetState::Over;
             }
@@ -481,6 +494,26 @@ mod tests {
         story.core.copy_failed("the disk", CopyFailure::FilesGone);
         assert_eq!(story.next(), Some(TargetAction::TakeBack { why: "the disk".to_owned() }));
         assert_eq!(story.core.return_ended(Ok(())), Some(TargetAction::End));
+    }
+
+    #[test]
+    fn move_whose_row_does_not_read_is_given_up_once_it_does_and_a_served_pair_waits_for_none() {
+        let unreadable = || {
+            let source = serde_json::from_str::<u8>("garbage").unwrap_err();
+            ClusterError::Unreadable { what: "a move", source }
+        };
+        let mut story = Story::copying();
+        story.core.copy_failed("no memory", CopyFailure::Final);
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }));
+        story.core.write_ended(Err(&unreadable()));
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: ROW_UNREADABLE.to_owned() }));
+        let mut story = Story::copying();
+        story.hand();
+        assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
+        story.core.served();
+        assert_eq!(story.next(), Some(TargetAction::Close(MoveOutcome::Moved)));
+        story.core.close_ended(Err(&unreadable()));
+        assert_eq!(story.next(), Some(TargetAction::End));
     }
 
     #[test]

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, Incidents, MemberRow, Members, Moves, NewIncident, NewPair,
-    PairGeometry, SessionRow, Sessions, ShareRow, Sim, SimLink, Table, Transaction, Watch,
+    ClaimReason, ClusterError, Coordinator, CopyProgress, Incidents, MemberRow, Members, MoveRow, Moves,
+    NewIncident, NewPair, PairGeometry, ServingAddress, SessionRow, Sessions, ShareRow, Sim, SimLink, Table,
+    Transaction, Watch,
 };
-use cell_terms::{Incarnation, NodeId, PairId, SessionId};
+use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId, SessionId};
 
 const GARBAGE: [&str; 5] = ["", "{", "garbage", r#"{"session":"x"}"#, "[1]"];
 const LEASE_MS: u64 = 500;
@@ -200,6 +201,37 @@ fn pair_whose_row_does_not_read_is_claimed_by_nobody_and_hides_no_other() {
     table.claim(pairs[1], survivor, NodeId(0), ClaimReason::LeaseEnded).unwrap();
     let created = table.create_pair(&NewPair { incarnation: survivor, ..new }).unwrap();
     assert_eq!(created.row.pair, PairId(3));
+}
+
+/// Its target could not serve it, and nobody did until somebody had mended the row.
+#[test]
+fn pair_that_was_handed_over_goes_back_though_the_moves_row_does_not_read() {
+    let sim = Sim::new(1);
+    let link = sim.link();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let (table, moves) = (Table::new(coordinator.clone()), Moves::new(coordinator));
+    let (source, target) = (lease(&link), lease(&link));
+    let geometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let new = NewPair { incarnation: source, node: NodeId(0), geometry };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+    table.publish(ownership, Durability::Sync, &place).unwrap();
+    let of = moves.begin(ownership.pair, &member(target, 1), "test").unwrap();
+    moves.accept(of.name()).unwrap();
+    moves.progress(of.name(), &CopyProgress { is_ready: true, ..CopyProgress::default() }).unwrap();
+    let handed = table.hand(ownership, Csn(7), of.name()).unwrap();
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    watch.look().unwrap();
+    assert!(watch.view().move_reads(of.pair));
+    put(&link, &MoveRow::key(of.pair), "garbage");
+    watch.look().unwrap();
+    assert!(!watch.view().move_reads(of.pair));
+    let back = table.take_back(&of, "it cannot").unwrap();
+    assert!(back.is_own);
+    assert_eq!((back.row.epoch.0, back.row.owner), (handed.epoch.0 + 1, Some(source)));
+    let left = link.read(&MoveRow::key(of.pair)).unwrap().unwrap().value;
+    assert_eq!(left, "garbage", "it is left to an operator");
 }
 
 #[test]
