@@ -1,7 +1,7 @@
 //! What happened to nodes that are to be emptied, as the differences between one look at the cluster and the
 //! next.
 
-use cell_cluster::DrainRow;
+use cell_cluster::{DrainRow, pairs_left};
 use cell_node::ClusterSnapshot;
 use cell_terms::NodeId;
 use serde_json::{Value, json};
@@ -30,9 +30,9 @@ pub(crate) struct DrainNews {
     pub(crate) details: Value,
 }
 
-/// Pairs that a node has, or that wait for it.
+/// Pairs that a node has, that wait for it, or that moves may still bring there.
 pub(crate) fn pairs_of(cluster: &ClusterSnapshot, node: NodeId) -> u64 {
-    cluster.pairs.iter().filter(|row| row.node == node).count() as u64
+    pairs_left(node, &cluster.pairs, &cluster.moves)
 }
 
 /// What is new.

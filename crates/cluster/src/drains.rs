@@ -16,6 +16,8 @@ use crate::drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, KEY_DRAINS, NodeRe
 use crate::error::ClusterError;
 use crate::joined::JoinedRow;
 use crate::member::{MemberRow, Members};
+use crate::moves::Moves;
+use crate::pairs_left::pairs_left;
 use crate::request::{KeyCondition, Transaction, TransactionOutcome};
 use crate::table::Table;
 use crate::terms::NodeSeat;
@@ -363,8 +365,9 @@ impl Drains {
             None => self.check_reads(node)?,
         }
         let (pairs, _) = Table::new(self.coordinator.clone()).pairs()?;
-        // Also those that it gave up in order: they wait for it.
-        let pairs = pairs.iter().filter(|row| row.node == node).count() as u64;
+        // Also those that it gave up in order, which wait for it, and those that are on their way there.
+        let moves = Moves::new(self.coordinator.clone()).list()?;
+        let pairs = pairs_left(node, &pairs, &moves);
         if pairs > 0 {
             return Err(NodeRefusal::OwnsPairs { node, pairs }.into());
         }

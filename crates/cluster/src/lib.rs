@@ -59,6 +59,7 @@ mod move_stage;
 mod moves;
 mod notice;
 pub mod number;
+mod pairs_left;
 mod providers;
 mod renewals;
 mod renewers;
@@ -109,6 +110,7 @@ pub use move_row::{
 pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
+pub use pairs_left::pairs_left;
 pub use providers::{
     Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, CoordinatorTlsServer, Delta, Embedded,
     Etcd, EtcdOptions, Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta,

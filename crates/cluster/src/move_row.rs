@@ -203,6 +203,15 @@ impl MoveRow {
         is_targets && (cut.is_some() || row.is_published())
     }
 
+    /// Whether its pair may still come to a node that does not have it by its row: it is on its way there, or
+    /// the node has handed it over, and it is not served yet and may go back.
+    #[must_use]
+    pub fn may_come(&self, node: NodeId, row: &PairRow) -> bool {
+        let is_to_come = self.target.node == node && row.epoch == self.epoch;
+        let may_go_back = || self.source.node == node && self.is_handed(row) && !row.is_published();
+        self.is_under_way() && row.node != node && (is_to_come || may_go_back())
+    }
+
     /// What has become of a move by what the pair's row shows, whatever its ends know of it: its target
     /// serves the pair, or did, or another has it. Nothing of such a move is left to be done but to say so
     /// in its row. None: that is not decided yet.
@@ -346,6 +355,7 @@ mod tests {
     use cell_terms::Durability;
 
     use super::*;
+    use crate::pairs_left::pairs_left;
     use crate::row::{EpochRow, PairGeometry, PairState};
 
     /// A move of pair 3 from node 0 to node 1.
@@ -414,6 +424,25 @@ mod tests {
         assert_eq!(of.verdict(&pair_row(6, 0, Some(8))), given_up(SOURCE_CLAIMED));
         assert_eq!(of.verdict(&pair_row(6, 2, Some(71))), given_up(PAIR_CLAIMED));
         assert_eq!(of.verdict(&pair_row(6, 1, Some(9))), given_up(PAIR_CLAIMED), "without a handing");
+    }
+
+    /// A node was called empty that had a pair a moment later.
+    #[test]
+    fn pair_may_come_to_its_target_until_the_handing_and_back_to_its_source_until_it_is_served() {
+        let may_come = |of: &MoveRow, row: &PairRow| {
+            let (pairs, moves) = (std::slice::from_ref(row), std::slice::from_ref(of));
+            [0, 1, 2].map(|node| pairs_left(NodeId(node), pairs, moves))
+        };
+        let (mut of, served) = (move_row(MoveStage::Copying), pair_row(5, 0, Some(8)));
+        assert_eq!(may_come(&of, &served), [1, 1, 0], "node 0 has it");
+        of.stage = MoveStage::Handed;
+        let mut handed = pair_row(6, 1, Some(9));
+        handed.history[0].cut = Some(cell_terms::Csn(7));
+        assert_eq!(may_come(&of, &handed), [1, 1, 0], "node 1 has it");
+        handed.history.push(EpochRow { epoch: Epoch(6), durability: Durability::Sync, cut: None });
+        assert_eq!(may_come(&of, &handed), [0, 1, 0]);
+        of.outcome = Some(MoveOutcome::Cancelled);
+        assert_eq!(may_come(&of, &served), [1, 0, 0]);
     }
 
     /// All of these were given up, though the target's node had the pair, or the source's.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::{DrillRequest, NodeView, Status};
+use crate::wire::{DrillRequest, NodeView, PairView, Status};
 
 /// How far a node of a rolling restart is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,10 @@ impl Rolling {
             Some(RollingStage::Draining) if lives != before => {
                 stuck(&format!("the process of node {node} ended before it was to be stopped"))
             }
-            Some(RollingStage::Draining) if pairs_of(status, node) == 0 => {
+            // A pair that nobody serves yet may go back to it.
+            Some(RollingStage::Draining)
+                if pairs_of(status, node) == 0 && status.pairs.iter().all(PairView::is_served) =>
+            {
                 self.begin(now_ms, DrillRequest::Restart { node }, RollingStage::Restarting)
             }
             Some(RollingStage::Restarting) if lives > before && serves => {
@@ -201,7 +204,7 @@ pub(crate) fn gone(node: u16) -> String {
 mod tests {
     use super::*;
     use crate::door::tests::view;
-    use crate::wire::{DRAINED_BY, PairView};
+    use crate::wire::DRAINED_BY;
 
     fn node(node: u16, lives: u64, state: &str) -> NodeView {
         NodeView { lives, state: state.to_owned(), ..view(node) }
@@ -244,6 +247,9 @@ mod tests {
         assert_eq!(rolling.step(50, &half), RollingAction::Wait);
         assert_eq!(rolling.step(140, &half), RollingAction::Wait, "a pair has moved");
         let empty = status(&[WELL, WELL], &[1, 1, 1]);
+        let mut handed = drained(0, empty.clone());
+        handed.pairs[0].state = "recovering".to_owned();
+        assert_eq!(rolling.step(141, &handed), RollingAction::Wait, "it may come back");
         let restart = DrillRequest::Restart { node: 0 };
         assert_eq!(rolling.step(145, &empty), ask(restart, RollingStage::Restarting));
         assert_eq!(rolling.step(146, &empty), RollingAction::Wait, "the process before serves still");

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, NodeRefusal, Table, Watch,
-    local_socket,
+    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, Moves, NodeRefusal, Table, Watch,
+    local_socket, pairs_left,
 };
 use cell_drill::wire::Refused;
 use cell_node::{CannotEmpty, HeldMemory, RoomElsewhere, held_memory, room_elsewhere};
@@ -250,6 +250,7 @@ fn ask(events: &Sender<Event>, step: ScaleStep) -> ScaleDone {
 fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
     let (pairs, _) = Table::new(coordinator.clone()).pairs()?;
     let drains = Drains::new(coordinator.clone()).list()?;
+    let moves = Moves::new(coordinator.clone()).list()?;
     for number in drains.iter().filter_map(|row| u16::try_from(row.node.0).ok()) {
         if !nodes.iter().any(|of| of.node == number) {
             nodes.push(ScaleNode { node: number, state: LEFT.to_owned(), ..ScaleNode::default() });
@@ -257,7 +258,9 @@ fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> R
     }
     nodes.sort_by_key(|of| of.node);
     for of in nodes {
-        of.pairs = pairs.iter().filter(|row| row.node.0 == u32::from(of.node)).count();
+        // Also those that are on their way there: a node is stopped once it has none.
+        let left = pairs_left(NodeId(u32::from(of.node)), &pairs, &moves);
+        of.pairs = usize::try_from(left).unwrap_or(usize::MAX);
         let Some(row) = drains.iter().find(|row| row.node.0 == u32::from(of.node)) else { continue };
         (of.draining, of.removed) = (!row.removed, row.removed);
         (of.drained_by, of.stall) = (Some(row.who.clone()), row.stall.clone());

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_cluster::{DrainRow, MemberRow, PairRow, PairState};
+use cell_cluster::{DrainRow, MemberRow, MoveRow, PairRow, PairState, pairs_left};
 use cell_node::{NodeSnapshot, NodeState, PAIRS_MAX, ReadOnlyReason};
 use cell_placement::{
     Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
@@ -78,12 +78,32 @@ pub(crate) struct Rows {
     pub(crate) members: Vec<MemberRow>,
     pub(crate) pairs: Vec<PairRow>,
     pub(crate) drains: Vec<DrainRow>,
+    /// Only for how far a drain is: no plan asks for them.
+    pub(crate) moves: Vec<MoveRow>,
 }
 
 impl Rows {
     /// The pairs of a node, also those that wait for it to come back.
     pub(crate) fn pairs_of(&self, node: NodeId) -> impl Iterator<Item = &PairRow> {
         self.pairs.iter().filter(move |row| row.node == node)
+    }
+
+    /// How many a node has left: also those that moves may still bring there.
+    pub(crate) fn pairs_left(&self, node: NodeId) -> u64 {
+        pairs_left(node, &self.pairs, &self.moves)
+    }
+
+    /// A pair that a node does not have, and may still get by a move, in words.
+    fn coming(&self, node: NodeId) -> Option<String> {
+        let comes = |of: &&MoveRow| {
+            let row = self.pairs.iter().find(|row| row.pair == of.pair);
+            row.is_some_and(|row| of.may_come(node, row))
+        };
+        let of = self.moves.iter().filter(|of| of.is_under_way()).find(comes)?;
+        Some(match of.target.node == node {
+            true => format!("{} is on its way to the node (`cell region ls`)", of.pair),
+            false => format!("{} was handed over, and {} does not serve it yet", of.pair, of.target.node),
+        })
     }
 
     /// Whether all of these nodes drain.
@@ -135,13 +155,14 @@ impl Rows {
     /// pairs that has something in its way.
     pub(crate) fn obstacle(&self, parts: &[NodePart<DrainsPart>], node: NodeId) -> Option<String> {
         let (balancer, figures) = (balancer(), self.figures(parts));
-        self.pairs_of(node).find_map(|row| {
+        let obstacle = self.pairs_of(node).find_map(|row| {
             let pair = row.pair;
             let Some(standing) = balancer.explain_pair(0, &figures, pair) else {
                 return Some(format!("{pair} cannot move: nobody serves it"));
             };
             standing.obstacle.map(|why| format!("{pair} cannot move: {why}"))
-        })
+        });
+        obstacle.or_else(|| self.coming(node))
     }
 }
 

@@ -88,6 +88,7 @@ impl ClusterDocument for DrainsDocument {
             members: cluster.members.clone(),
             pairs: cluster.pairs.clone(),
             drains: cluster.drains.clone(),
+            moves: cluster.moves.clone(),
         };
         DrainsBody { drains: views(&rows, &parts, now_unix_ms()) }
     }
@@ -99,7 +100,7 @@ fn views(rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> Vec<D
 
 fn view(row: &DrainRow, rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> DrainView {
     let node = row.node;
-    let pairs_left = rows.pairs_of(node).count() as u64;
+    let pairs_left = rows.pairs_left(node);
     let told = parts.iter().find(|part| part.node == node).map(|part| &part.part);
     let is_late = now_unix_ms.saturating_sub(row.since_unix_ms) >= STALL_MS;
     let waits = pairs_left > 0 && is_late;
@@ -168,6 +169,7 @@ fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<(Rows, DrainsSeen), C
         members: Members::new(Arc::clone(coordinator)).list()?,
         pairs: Table::new(Arc::clone(coordinator)).pairs()?.0,
         drains: seen.rows.clone(),
+        moves: Vec::new(),
     };
     Ok((rows, seen))
 }

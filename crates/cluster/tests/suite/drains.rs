@@ -259,7 +259,12 @@ fn node_is_removed_when_it_has_nothing_and_does_not_run_or_drains() {
     drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
     let owns = NodeRefusal::OwnsPairs { node: NodeId(1), pairs: 1 };
     assert_eq!(refusal(drains.check_remove(NodeId(1))), owns);
+    let moves = Moves::new(Arc::new(link.clone()));
+    let of = moves.begin(create(&link, 0, leases[0]).pair, &row(2, leases[2]), "test").unwrap();
     drains.begin(&[NodeId(2)], &AUTHOR).unwrap();
+    let comes = NodeRefusal::OwnsPairs { node: NodeId(2), pairs: 1 };
+    assert_eq!(refusal(drains.remove(NodeId(2), &AUTHOR)), comes, "one is on its way there");
+    moves.cancel(of.name(), "ops").unwrap();
     assert!(drains.remove(NodeId(2), &AUTHOR).unwrap().removed, "it drains and is empty");
     sim.advance(2 * LEASE_MS * MS);
     assert_eq!(refusal(drains.remove(NodeId(1), &AUTHOR)), owns, "stopped, and its pair waits for it");

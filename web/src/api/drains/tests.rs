@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClusterTerms, CoordinatorRequest, Joining, LeaseTerms, NewPair, PairGeometry, PairRow,
-    Response as CoordinatorAnswer, ServingAddress, SimLink,
+    ClusterTerms, CoordinatorRequest, Joining, LeaseTerms, MoveOutcome, MoveRow, MoveStage, NewPair,
+    PairGeometry, PairRow, Response as CoordinatorAnswer, ServingAddress, SimLink,
 };
 use cell_node::PairSnapshot;
 use cell_terms::{Durability, PairId};
@@ -13,6 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conformity::covers;
 use crate::api::drain_figures::PairPart;
+use crate::move_events::tests::move_row;
 use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
 const GEOMETRY: PairGeometry =
@@ -353,7 +354,7 @@ fn drain(node: u32) -> DrainRow {
 fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
     let pairs = vec![served(1, 70, 0), served(2, 70, 0)];
-    let rows = Rows { members, pairs, drains: Vec::new() };
+    let rows = Rows { members, pairs, ..Rows::default() };
     let mut parts = [part(0, 0, &[(1, 60 << 20), (2, 50 << 20)]), part(1, 57 << 20, &[])];
     let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
     let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
@@ -375,7 +376,7 @@ fn node_that_is_back_is_planned_with_once() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71)), member(1, Incarnation(80))];
     let of_host = nodes(&Which::Host("10.0.0.1".to_owned()), &members);
     assert_eq!(of_host.ok(), Some(vec![NodeId(1)]));
-    let rows = Rows { members, pairs: vec![served(1, 80, 1)], drains: Vec::new() };
+    let rows = Rows { members, pairs: vec![served(1, 80, 1)], ..Rows::default() };
     let figures = rows.figures(&[part(0, 0, &[]), part(1, 55 << 20, &[(1, 60 << 20)])]);
     let held: Vec<_> = figures.members.iter().map(|of| (of.node.0, of.pairs.len())).collect();
     assert_eq!(held, [(0, 0), (1, 1)]);
@@ -384,7 +385,8 @@ fn node_that_is_back_is_planned_with_once() {
 #[test]
 fn view_says_how_far_a_drain_is_and_after_30_s_what_keeps_it() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
-    let rows = Rows { members, pairs: vec![served(1, 70, 0)], drains: vec![drain(0), drain(1)] };
+    let (pairs, drains) = (vec![served(1, 70, 0)], vec![drain(0), drain(1)]);
+    let rows = Rows { members, pairs, drains, moves: Vec::new() };
     let parts = [part(0, 0, &[(1, 60)]), part(1, 999, &[])];
     let soon = views(&rows, &parts, 2_000);
     assert_eq!((soon[0].state, soon[0].pairs_left, soon[0].bytes_left), ("draining", 1, Some(60)));
@@ -399,4 +401,20 @@ fn view_says_how_far_a_drain_is_and_after_30_s_what_keeps_it() {
     let nobody = Rows { drains: vec![drain(0)], members: Vec::new(), ..rows };
     let stall = views(&nobody, &parts[..1], 31_001)[0].stall.clone();
     assert_eq!(stall.as_deref(), Some("pair-1 cannot move: nobody serves it"));
+}
+
+/// It was called drained, and had a pair a moment later.
+#[test]
+fn node_to_which_a_pair_is_on_its_way_is_not_drained() {
+    let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
+    let pairs = vec![served(3, 70, 0)];
+    let of = MoveRow { epoch: pairs[0].epoch, ..move_row(MoveStage::Copying) };
+    let rows = Rows { members, pairs, drains: vec![drain(1)], moves: vec![of.clone()] };
+    let parts = [part(0, 0, &[(3, 60)]), part(1, 999, &[])];
+    let view = &views(&rows, &parts, 31_001)[0];
+    assert_eq!((view.state, view.pairs_left), ("draining", 1));
+    assert_eq!(view.stall.as_deref(), Some("pair-3 is on its way to the node (`cell region ls`)"));
+    let over = MoveRow { outcome: Some(MoveOutcome::Cancelled), ..of };
+    let view = &views(&Rows { moves: vec![over], ..rows }, &parts, 31_001)[0];
+    assert_eq!((view.state, view.pairs_left, view.stall.as_deref()), ("drained", 0, None));
 }

@@ -13,7 +13,7 @@ fn row() -> Value {
         ("why", or_null(text("Why. Null: they did not say."))),
         ("since_unix_ms", integer("Since when, in milliseconds since 1970.")),
         ("state", word(&STATES, "How far it is. removed: it may not join any more.")),
-        ("pairs_left", integer("Pairs that the node still has, or that wait for it to come back.")),
+        ("pairs_left", integer("Pairs that it has, that wait for it, or that moves may still bring there.")),
         ("bytes_left", or_null(integer("Bytes of its entries and tree nodes. Null: it does not say."))),
         ("stall", or_null(text("Which pair has not been able to move for a while, and why. Null: none."))),
     ])
