@@ -14,7 +14,7 @@ use cell_cluster::{
     ClusterError, Coordinator, MemberRow, Members, MoveOutcome, MoveRefusal, MoveRow, Moves, PairRow, Table,
     WORDS_BYTES_MAX,
 };
-use cell_node::NodeSnapshot;
+use cell_node::{NodeSnapshot, PAIRS_MAX};
 use cell_terms::{NodeId, PairId};
 use serde::Serialize;
 
@@ -122,6 +122,10 @@ enum Refused {
     NoNode(NodeId),
     /// The node has no memory for it.
     NoMemory { node: NodeId, pair: PairId, bytes: u64, left: u64 },
+    /// Its disk has no room for the pair's logs.
+    NoDiskRoom { node: NodeId, pair: PairId },
+    /// It holds as many pairs as it may.
+    Full { node: NodeId },
     /// An end has died since.
     Ended,
 }
@@ -183,7 +187,7 @@ pub(crate) async fn post_move(
     let (pair, to, seen) = (PairId(pair), NodeId(to), previewed(&headers, dry_run)?);
     let ends = shared.coordination.call(CHANGE_PATIENCE, move |coordinator| Ends::of(&coordinator, pair, to));
     let ends = made(ends.await.map_err(Unanswered::unbegun)?)?;
-    if let Some(refused) = lacks_memory(&shared, &ends).await {
+    if let Some(refused) = lacks_room(&shared, &ends).await {
         return Err(problem(refused));
     }
     let wanted = Wanted { pair, to, why, seen, dry_run };
@@ -315,15 +319,26 @@ impl Ends {
     }
 }
 
-/// Whether a node has no memory for one more pair, by what was granted, as drains and balance have it. Where
-/// an end does not say, the copy shows it.
-async fn lacks_memory(shared: &Shared, ends: &Ends) -> Option<Refused> {
+/// Whether a node has no room for one more pair, as drains and balance have it. Where an end does not say,
+/// the copy shows it.
+async fn lacks_room(shared: &Shared, ends: &Ends) -> Option<Refused> {
     let Ends { row, source, target } = ends;
     let source = source.as_ref().filter(|source| source.node != target.node)?;
     let (from, to) = tokio::join!(part_of(shared, source), part_of(shared, target));
-    let (from, left) = (from?, to?.memory_available_bytes);
-    let bytes = from.pairs.iter().find(|part| part.pair == row.pair.0)?.memory_bytes;
-    (bytes > left).then_some(Refused::NoMemory { node: target.node, pair: row.pair, bytes, left })
+    room_lacks(row.pair, target.node, from.as_ref(), &to?)
+}
+
+/// What a node lacks for a pair: room on its disk, a place among its pairs, or memory, by what was granted.
+fn room_lacks(pair: PairId, node: NodeId, from: Option<&DrainsPart>, to: &DrainsPart) -> Option<Refused> {
+    if to.disk_full {
+        return Some(Refused::NoDiskRoom { node, pair });
+    }
+    if to.pairs.len() as u64 >= u64::from(PAIRS_MAX) {
+        return Some(Refused::Full { node });
+    }
+    let bytes = from?.pairs.iter().find(|part| part.pair == pair.0)?.memory_bytes;
+    let left = to.memory_available_bytes;
+    (bytes > left).then_some(Refused::NoMemory { node, pair, bytes, left })
 }
 
 /// What a member says that it has.
@@ -388,6 +403,15 @@ fn problem(refused: Refused) -> Problem {
             let detail = format!("{node} has memory for {left} bytes more, and {pair} takes {bytes}.");
             conflict("no_memory", sentence(&detail)).next("choose a node with more room, or give it more")
         }
+        Refused::NoDiskRoom { node, pair } => {
+            let detail = format!("{node} has no room on its disk for the logs of {pair}.");
+            conflict("no_disk_room", sentence(&detail)).next("make room on its disk, or choose another node")
+        }
+        Refused::Full { node } => {
+            let detail = format!("{node} holds {PAIRS_MAX} pairs, as many as it may.");
+            conflict("too_many_pairs", sentence(&detail))
+                .next("choose another node, or move pairs away first")
+        }
         Refused::NoPair(pair) => {
             Problem::not_found(format!("There is no {pair}.")).next("`cell region ls` lists the pairs")
         }
@@ -415,6 +439,7 @@ mod tests {
 
     use super::*;
     use crate::api::conformity::covers;
+    use crate::api::drain_figures::PairPart;
     use crate::move_events::tests::move_row;
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
@@ -637,6 +662,29 @@ mod tests {
             assert_eq!(refused(wrong).0, 400);
         }
         assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]));
+    }
+
+    /// A dry run said that it could be, and the copy was given up.
+    #[test]
+    fn move_is_refused_to_a_node_with_a_full_disk_or_as_many_pairs_as_it_may_hold() {
+        let pair = |pair| PairPart { pair, bytes: 1, memory_bytes: 10 };
+        let part = |pairs: u32, disk_full| DrainsPart {
+            state: "serving".to_owned(),
+            uptime_ms: 1,
+            memory_available_bytes: 10,
+            disk_full,
+            pairs: (1..=pairs).map(pair).collect(),
+        };
+        let from = part(1, false);
+        let code =
+            |to: &DrainsPart, from| room_lacks(PairId(1), NodeId(2), from, to).map(|why| problem(why).code);
+        assert_eq!(code(&part(PAIRS_MAX - 1, false), Some(&from)), None);
+        assert_eq!(code(&part(PAIRS_MAX, false), Some(&from)), Some("too_many_pairs"));
+        assert_eq!(code(&part(0, true), Some(&from)), Some("no_disk_room"));
+        assert_eq!(code(&part(0, true), None), Some("no_disk_room"), "whatever the pair takes");
+        let small = DrainsPart { memory_available_bytes: 9, ..part(0, false) };
+        assert_eq!(code(&small, Some(&from)), Some("no_memory"));
+        assert_eq!(code(&small, None), None, "the copy shows it");
     }
 
     /// It was decided by what regions could grow to, and so refused where balance moved pairs all the time.
