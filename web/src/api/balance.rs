@@ -1,16 +1,34 @@
 //! `GET /api/v1/balance`: who balances, what is next and why, or why nothing moves; how each node and each
 //! pair stands. The node that balances says it; the others ask that one.
 
-use cell_node::{BalanceCounts, BalanceLook, NodeSnapshot};
+use cell_node::{BalanceCounts, BalanceLook, BalanceSnapshot, ClusterSnapshot, NodeSnapshot};
 use cell_placement::{Explanation, NextStep, NodeStanding, PairStanding};
+use cell_terms::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::{ClusterDocument, Shown};
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
 
+/// What is said where no node has the seat.
+const FREE_SEAT: &str =
+    "no node has the balancer's seat just now (`balance/seat`), and nothing moves until one has it";
+
+/// Why nobody balances, as far as a node sees that: for drains, too, which nobody else carries out.
+pub(crate) fn why_nobody(cluster: &ClusterSnapshot) -> Option<String> {
+    let BalanceSnapshot { balancer, seat, .. } = &cluster.balance;
+    let (Some(node), Some(seat)) = (balancer, seat) else { return Some(FREE_SEAT.to_owned()) };
+    let lives = cluster.members.iter().any(|member| member.incarnation == *seat);
+    let until = "nothing moves until another node has it";
+    (!lives).then(|| format!("the balancer's seat is of {node}, which has ended, and {until}"))
+}
+
 /// What is said where no node that answers balances.
-const NOBODY: &str = "no node that answers balances just now";
+fn nobody(cluster: &ClusterSnapshot) -> String {
+    let silent =
+        |node: NodeId| format!("{node} has the balancer's seat, and does not say just now what it does");
+    why_nobody(cluster).or_else(|| cluster.balance.balancer.map(silent)).unwrap_or_default()
+}
 
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,7 +171,7 @@ impl BalancePart {
             balances: false,
             on: balance.on,
             step: "rest".to_owned(),
-            decision: NOBODY.to_owned(),
+            decision: nobody(&snapshot.cluster),
             mean_bytes: 0,
             mean_load_share: 0.0,
             moves: balance.moves.into(),
@@ -215,10 +233,32 @@ impl ClusterDocument for BalanceDocument {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::MemberRow;
     use cell_placement::PairLoad;
-    use cell_terms::{NodeId, PairId};
+    use cell_terms::{Incarnation, PairId};
 
     use super::*;
+
+    #[test]
+    fn why_nobody_balances_is_that_the_seat_is_free_or_of_a_dead_one() {
+        let member = MemberRow {
+            incarnation: Incarnation(72),
+            node: NodeId(2),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let seen = |seat: Option<u64>| {
+            let (balancer, seat) = (seat.map(|_| NodeId(2)), seat.map(Incarnation));
+            let balance = BalanceSnapshot { balancer, seat, ..BalanceSnapshot::default() };
+            ClusterSnapshot { balance, members: vec![member.clone()], ..ClusterSnapshot::default() }
+        };
+        assert_eq!(nobody(&seen(None)), FREE_SEAT);
+        assert!(nobody(&seen(Some(71))).contains("the balancer's seat is of node-2, which has ended"));
+        assert_eq!(why_nobody(&seen(Some(72))), None);
+        assert!(nobody(&seen(Some(72))).starts_with("node-2 has the balancer's seat"));
+    }
 
     /// It was said to have 0 bytes.
     #[test]

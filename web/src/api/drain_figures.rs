@@ -80,6 +80,8 @@ pub(crate) struct Rows {
     pub(crate) drains: Vec<DrainRow>,
     /// Only for how far a drain is: no plan asks for them.
     pub(crate) moves: Vec<MoveRow>,
+    /// Why nobody balances, and so nobody carries drains out.
+    pub(crate) nobody_balances: Option<String>,
 }
 
 impl Rows {

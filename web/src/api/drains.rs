@@ -22,6 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::access::Caller;
+use crate::api::balance::why_nobody;
 use crate::api::document::Document;
 use crate::api::drain_figures::{DrainsPart, Rows};
 use crate::api::drain_revision::{DrainRevision, stale};
@@ -89,6 +90,7 @@ impl ClusterDocument for DrainsDocument {
             pairs: cluster.pairs.clone(),
             drains: cluster.drains.clone(),
             moves: cluster.moves.clone(),
+            nobody_balances: why_nobody(cluster).map(|why| format!("nobody balances: {why}")),
         };
         DrainsBody { drains: views(&rows, &parts, now_unix_ms()) }
     }
@@ -104,7 +106,9 @@ fn view(row: &DrainRow, rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms
     let told = parts.iter().find(|part| part.node == node).map(|part| &part.part);
     let is_late = now_unix_ms.saturating_sub(row.since_unix_ms) >= STALL_MS;
     let waits = pairs_left > 0 && is_late;
-    let stall = row.stall.clone().filter(|_| pairs_left > 0);
+    // What a balancer has noted says nothing any more where nobody balances.
+    let idle = rows.nobody_balances.clone().filter(|_| waits);
+    let stall = idle.or_else(|| row.stall.clone().filter(|_| pairs_left > 0));
     DrainView {
         node: node.0,
         who: row.who.clone(),
@@ -169,7 +173,7 @@ fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<(Rows, DrainsSeen), C
         members: Members::new(Arc::clone(coordinator)).list()?,
         pairs: Table::new(Arc::clone(coordinator)).pairs()?.0,
         drains: seen.rows.clone(),
-        moves: Vec::new(),
+        ..Rows::default()
     };
     Ok((rows, seen))
 }

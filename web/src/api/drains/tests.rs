@@ -386,7 +386,7 @@ fn node_that_is_back_is_planned_with_once() {
 fn view_says_how_far_a_drain_is_and_after_30_s_what_keeps_it() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
     let (pairs, drains) = (vec![served(1, 70, 0)], vec![drain(0), drain(1)]);
-    let rows = Rows { members, pairs, drains, moves: Vec::new() };
+    let rows = Rows { members, pairs, drains, ..Rows::default() };
     let parts = [part(0, 0, &[(1, 60)]), part(1, 999, &[])];
     let soon = views(&rows, &parts, 2_000);
     assert_eq!((soon[0].state, soon[0].pairs_left, soon[0].bytes_left), ("draining", 1, Some(60)));
@@ -409,7 +409,8 @@ fn node_to_which_a_pair_is_on_its_way_is_not_drained() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
     let pairs = vec![served(3, 70, 0)];
     let of = MoveRow { epoch: pairs[0].epoch, ..move_row(MoveStage::Copying) };
-    let rows = Rows { members, pairs, drains: vec![drain(1)], moves: vec![of.clone()] };
+    let (drains, moves) = (vec![drain(1)], vec![of.clone()]);
+    let rows = Rows { members, pairs, drains, moves, ..Rows::default() };
     let parts = [part(0, 0, &[(3, 60)]), part(1, 999, &[])];
     let view = &views(&rows, &parts, 31_001)[0];
     assert_eq!((view.state, view.pairs_left), ("draining", 1));
@@ -417,4 +418,19 @@ fn node_to_which_a_pair_is_on_its_way_is_not_drained() {
     let over = MoveRow { outcome: Some(MoveOutcome::Cancelled), ..of };
     let view = &views(&Rows { moves: vec![over], ..rows }, &parts, 31_001)[0];
     assert_eq!((view.state, view.pairs_left, view.stall.as_deref()), ("drained", 0, None));
+}
+
+/// A drain stood still without a word.
+#[test]
+fn drain_that_nobody_carries_out_says_so_after_30_s() {
+    let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
+    let said = DrainRow { stall: Some("what a balancer said".to_owned()), ..drain(0) };
+    let nobody_balances = Some("nobody balances".to_owned());
+    let (pairs, drains) = (vec![served(1, 70, 0)], vec![said, drain(1)]);
+    let rows = Rows { members, pairs, drains, nobody_balances, ..Rows::default() };
+    let parts = [part(0, 0, &[(1, 60)]), part(1, 999, &[])];
+    assert_eq!(views(&rows, &parts, 2_000)[0].stall.as_deref(), Some("what a balancer said"));
+    let late = views(&rows, &parts, 31_001);
+    assert_eq!(late[0].stall.as_deref(), Some("nobody balances"));
+    assert_eq!(late[1].stall, None, "it is empty");
 }
