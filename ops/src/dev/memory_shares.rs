@@ -20,8 +20,15 @@ pub(crate) struct MemoryShares {
     smallest: u64,
     /// What each keeps for something else than pairs.
     set_aside: u64,
-    /// The same of one that may hold all.
-    set_aside_most: u64,
+    /// The same at most of one whose limit is below [`limit_step`] of the place.
+    set_aside_below: [u64; LIMIT_STEPS],
+}
+
+/// Limits of nodes, each twice the one before: up to 64 TiB.
+const LIMIT_STEPS: usize = 21;
+
+fn limit_step(place: usize) -> u64 {
+    (64 * MIB) << place
 }
 
 /// A cluster of which nodes are to leave, and whose others lack room for what those have. In bytes.
@@ -78,21 +85,30 @@ impl MemoryShares {
     /// Nobody knows how much there is.
     #[cfg(test)]
     pub(crate) const UNKNOWN: MemoryShares =
-        MemoryShares { all: None, given: None, smallest: 0, set_aside: 0, set_aside_most: 0 };
+        MemoryShares { all: None, given: None, smallest: 0, set_aside: 0, set_aside_below: [0; LIMIT_STEPS] };
 
     /// By the limit that was given for each node (0: none), what the machine or the control group has, and
     /// what a node needs.
     pub(crate) fn new(given: u64, total: Option<u64>, smallest: u64) -> MemoryShares {
         let all = total.map(|total| (total - total / LEFT_PART).saturating_sub(SUPERVISOR_BYTES));
         let given = (given > 0).then_some(given);
-        MemoryShares { all, given, smallest, set_aside: 0, set_aside_most: 0 }
+        MemoryShares { all, given, smallest, set_aside: 0, set_aside_below: [0; LIMIT_STEPS] }
     }
 
     /// The same, where each of so many nodes keeps so much of its limit for something else than pairs.
     pub(crate) fn with_set_aside(self, nodes: u16, of_limit: impl Fn(u64) -> u64) -> MemoryShares {
         let set_aside = self.each(nodes).map_or(0, &of_limit);
-        let set_aside_most = of_limit(self.all.unwrap_or(u64::MAX / 2));
-        MemoryShares { set_aside, set_aside_most, ..self }
+        let most = self.all.unwrap_or(u64::MAX / 2);
+        let set_aside_below = std::array::from_fn(|place| of_limit((limit_step(place) - 1).min(most)));
+        MemoryShares { set_aside, set_aside_below, ..self }
+    }
+
+    /// The limit of a node that is to have so much for pairs: what it sets aside grows with its limit.
+    fn limit_for(&self, pairs: u64) -> u64 {
+        let limits =
+            (0..).zip(self.set_aside_below).map(|(place, aside)| (place, pairs.saturating_add(aside)));
+        let fits = limits.clone().find(|(place, limit)| *limit < limit_step(*place));
+        fits.or(limits.last()).map_or(pairs, |(_, limit)| limit)
     }
 
     /// What each of so many nodes gets; none: what was given for it, or nobody knows how much there is.
@@ -147,7 +163,7 @@ impl MemoryShares {
 
     /// How a cluster can shrink that lacks room for it; none: more memory for each node does not help.
     pub(crate) fn shrink_hint(&self, of: &Shrinking) -> Option<ShrinkHint> {
-        let needed = of.for_pairs()?.saturating_add(self.set_aside_most);
+        let needed = self.limit_for(of.for_pairs()?);
         if needed <= of.limit {
             return None;
         }
@@ -237,17 +253,35 @@ mod tests {
     #[test]
     fn shrink_that_lacks_room_is_told_the_limit_with_which_it_has_some() {
         let one = hint(&[6 * GIB], &[6 * GIB], GIB).unwrap();
-        let needed = 6 * GIB + 6 * GIB + 6 * GIB / 8 + ALL / 16;
+        // Below 16 GiB a node sets a sixteenth aside, as all here do.
+        let aside = (16 * GIB - 1) / 16;
+        let needed = 6 * GIB + 6 * GIB + 6 * GIB / 8 + aside;
         let words = format!("--nodes 2 --memory-limit-bytes {}MiB", needed.div_ceil(MIB));
         assert!(one.next.contains(&words), "{one:?}");
-        for words in ["leave hold 6.00 GiB", "that stay 6.00 GiB", "a limit of 14.2 GiB, and has 11.9 GiB"] {
+        for words in ["leave hold 6.00 GiB", "that stay 6.00 GiB", "a limit of 13.7 GiB, and has 11.9 GiB"] {
             assert!(one.arithmetic.contains(words), "{words}: {one:?}");
         }
         // Of several none is so full that the largest pair does not fit.
         let two = hint(&[GIB, 5 * GIB], &[6 * GIB], 2 * GIB).unwrap();
-        let needed = (6 * GIB + 6 * GIB + 6 * GIB / 8) / 2 + 2 * GIB + 2 * GIB / 8 + ALL / 16;
+        let needed = (6 * GIB + 6 * GIB + 6 * GIB / 8) / 2 + 2 * GIB + 2 * GIB / 8 + aside;
         let words = format!("--nodes 3 --memory-limit-bytes {}MiB", needed.div_ceil(MIB));
         assert!(two.next.contains(&words), "{two:?}");
+    }
+
+    /// It was told three times as much: what a node sets aside that has the whole machine was counted.
+    #[test]
+    fn limit_of_a_small_cluster_on_a_large_machine_goes_by_what_small_nodes_set_aside() {
+        let aside = |limit: u64| 50 * MIB + limit / 16;
+        let shares = MemoryShares::new(300 * MIB, Some(TOTAL), MIB).with_set_aside(2, aside);
+        let (stay, leave) = (vec![200 * MIB], vec![160 * MIB]);
+        let of = Shrinking { stay, leave, largest: 160 * MIB, limit: 300 * MIB };
+        let hint = shares.shrink_hint(&of).unwrap();
+        // A node with 512 MiB at most sets 82 MiB aside.
+        assert!(hint.next.contains("--nodes 2 --memory-limit-bytes 462MiB"), "{hint:?}");
+        for pairs in [0, MIB, 100 * MIB, 5 * GIB, 20 * GIB] {
+            let limit = shares.limit_for(pairs);
+            assert!(limit - aside(limit).min(limit) >= pairs, "{pairs}: {limit} is enough");
+        }
     }
 
     #[test]
