@@ -14,7 +14,7 @@ use crate::args::Global;
 use crate::change_args::{TryArgs, TryOrWaitArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
-use crate::waiting::Waiting;
+use crate::waiting::{Enough, Waiting};
 
 const PATH: &str = "/api/v1/drains";
 /// How long the end of a drain is waited for, unless a time is named.
@@ -220,13 +220,16 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
             let Some(patience) = patience else { return Err(refused.into()) };
             let draining = draining_already(&api, &arguments.which, &refused);
             let Some(nodes) = draining else { return Err(refused.into()) };
-            return wait(global, &api, &nodes, &Waiting::start(patience)?, &events);
+            let begun = json!({
+                "nodes": nodes, "moves": [], "moves_total": 0, "bytes": 0, "dry_run": false, "revision": null,
+            });
+            return wait(global, &api, (&begun, &nodes), &Waiting::start(patience)?, &events);
         }
     };
     let mut made: Change = understand(&document, "what becomes of the drain")?;
     made.nodes.sort_unstable();
     if let Some(patience) = patience {
-        return wait(global, &api, &made.nodes, &Waiting::start(patience)?, &events);
+        return wait(global, &api, (&document, &made.nodes), &Waiting::start(patience)?, &events);
     }
     message::print_document(global.json, document, || plan_text(arguments, &made))?;
     Ok(Exit::Ok)
@@ -333,24 +336,42 @@ fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
     text
 }
 
-/// Waits until nodes are empty; `events` is how to see what happened. Exit code 6 if they are not in time, 1
-/// if somebody ended the drain, 130 after a signal.
-fn wait(global: &Global, api: &Api, nodes: &[u32], waiting: &Waiting, events: &str) -> anyhow::Result<Exit> {
+/// What a command that has waited prints as JSON: what it would have without, with how far the drains of
+/// these nodes are by then.
+fn waited(begun: &Value, nodes: &[u32], listed: &Value) -> Value {
+    let is_own = |row: &&Value| nodes.iter().any(|node| row["node"] == *node);
+    let own: Vec<&Value> = listed["drains"].as_array().into_iter().flatten().filter(is_own).collect();
+    let drains = json!(own);
+    let mut document = begun.clone();
+    document["drains"] = drains;
+    document
+}
+
+/// Waits until nodes are empty whose drain was begun with this answer; `events` is how to see what happened.
+/// Exit code 6 if they are not in time, 1 if somebody ended the drain, 130 after a signal.
+fn wait(
+    global: &Global,
+    api: &Api,
+    (begun, nodes): (&Value, &[u32]),
+    waiting: &Waiting,
+    events: &str,
+) -> anyhow::Result<Exit> {
     const GOES_ON: &str = "the drain goes on";
     let mut said: Vec<String> = Vec::new();
     // The answer of a moment ago may not know of the drain yet.
     let mut seen = false;
     loop {
         let enough = waiting.enough();
-        match list(api) {
+        let known = match list(api) {
             Ok((drains, document)) => {
+                let known = waited(begun, nodes, &document);
                 let own: Vec<&Drain> = drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
                 let lines: Vec<String> = own.iter().map(|drain| drain.line()).collect();
                 lines.iter().filter(|line| !said.contains(line)).for_each(|line| message::note(line));
                 said = lines;
                 let all = own.len() == nodes.len();
                 if all && own.iter().all(|drain| drain.pairs_left == 0) {
-                    message::print_document(global.json, document, || {
+                    message::print_document(global.json, known, || {
                         format!("{} {} empty, and can be stopped\n", named(nodes), is_or_are(nodes))
                     })?;
                     return Ok(Exit::Ok);
@@ -360,14 +381,17 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], waiting: &Waiting, events: &s
                     return Err(Failure::new(Exit::Error, what).next(format!("{events} says who")).into());
                 }
                 seen |= all;
+                known
             }
-            Err(failure) => {
-                if let Some(enough) = enough {
-                    return waiting.end_unseen(enough, failure, GOES_ON);
-                }
-            }
-        }
+            Err(failure) => match enough {
+                Some(enough) => return waiting.end_unseen(enough, failure, GOES_ON),
+                None => begun.clone(),
+            },
+        };
         if let Some(enough) = enough {
+            if global.json && enough == Enough::Late {
+                message::print_json(known)?;
+            }
             let stand = format!("{} {} not empty", named(nodes), is_or_are(nodes));
             return waiting.end(enough, &stand, GOES_ON);
         }
@@ -464,10 +488,22 @@ mod tests {
     fn wait_that_is_interrupted_is_130_also_while_nothing_is_known_of_the_drain() {
         let global = Global { json: false, quiet: true, color: message::Color::Never };
         let waiting = Waiting::unless(Arc::new(AtomicBool::new(true)), PATIENCE);
-        let ended = wait(&global, &api(&[1], false), &[1], &waiting, "`cell events`");
+        let ended = wait(&global, &api(&[1], false), (&Value::Null, &[1]), &waiting, "`cell events`");
         let failure = ended.unwrap_err().downcast::<Failure>().unwrap();
         assert_eq!(failure.exit, Exit::Interrupted);
         assert!(failure.what.ends_with("; the drain goes on"), "{}", failure.what);
+    }
+
+    /// With `--wait` it was all drains and not the change, and nothing where nodes were not empty in time.
+    #[test]
+    fn document_of_a_drain_that_was_waited_for_has_the_fields_of_one_that_was_not() {
+        let begun = json!({"version": 1, "nodes": [1], "moves": [], "dry_run": false});
+        let rows = [json!({"node": 1, "pairs_left": 0}), json!({"node": 2, "pairs_left": 3})];
+        let listed = json!({"version": 1, "drains": rows});
+        let document = waited(&begun, &[1], &listed);
+        let expected =
+            json!({"version": 1, "nodes": [1], "moves": [], "dry_run": false, "drains": rows[..1]});
+        assert_eq!(document, expected);
     }
 
     /// It said that balance gives pairs to a node that its supervisor had given up.

@@ -13,7 +13,7 @@ use crate::args::Global;
 use crate::change_args::TryOrWaitArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
-use crate::waiting::Waiting;
+use crate::waiting::{Enough, Waiting};
 
 /// As many rows as the API gives.
 const PATH: &str = "/api/v1/moves?limit=65536";
@@ -195,7 +195,7 @@ pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result
     match arguments.how.patience(PATIENCE) {
         Some(patience) => {
             let look = arguments.api.command("cell region ls");
-            wait(global, &api, &made.r#move, &Waiting::start(patience)?, &look)
+            wait(global, &api, (&document, &made.r#move), &Waiting::start(patience)?, &look)
         }
         None => {
             message::print_document(global.json, document, || text(arguments, &made.r#move))?;
@@ -216,9 +216,22 @@ fn text(arguments: &RegionMoveArgs, of: &Move) -> String {
     format!("pair {pair} is to move from node {from} to node {to}; {look} shows how far it is\n")
 }
 
-/// Waits until a move is over; `look` is how to look at it later. Exit code 6 if it is not in time, 1 if it
-/// came to nothing, 130 after a signal.
-fn wait(global: &Global, api: &Api, begun: &Move, waiting: &Waiting, look: &str) -> anyhow::Result<Exit> {
+/// What a command that has waited prints as JSON: what it would have without, with the move as it is by then.
+fn waited(document: &Value, row: Value) -> Value {
+    let mut document = document.clone();
+    document["move"] = row;
+    document
+}
+
+/// Waits until a move is over that was begun with this answer; `look` is how to look at it later. Exit code 6
+/// if it is not in time, 1 if it came to nothing, 130 after a signal.
+fn wait(
+    global: &Global,
+    api: &Api,
+    (document, begun): (&Value, &Move),
+    waiting: &Waiting,
+    look: &str,
+) -> anyhow::Result<Exit> {
     const GOES_ON: &str = "the move goes on";
     let mut said = String::new();
     loop {
@@ -241,7 +254,7 @@ fn wait(global: &Global, api: &Api, begun: &Move, waiting: &Waiting, look: &str)
                         if !is_shown_soon(api, &of, waiting) {
                             message::warning(&format!("{look} does not show it there yet"));
                         }
-                        message::print_document(global.json, row, || {
+                        message::print_document(global.json, waited(document, row), || {
                             format!("pair {} is served by node {}\n", of.pair, of.to)
                         })?;
                         return Ok(Exit::Ok);
@@ -249,6 +262,9 @@ fn wait(global: &Global, api: &Api, begun: &Move, waiting: &Waiting, look: &str)
                     Some(_) => return Err(came_to_nothing(&of, look).into()),
                     None => {
                         if let Some(enough) = enough {
+                            if global.json && enough == Enough::Late {
+                                message::print_json(waited(document, row))?;
+                            }
                             return waiting.end(enough, &of.line(), GOES_ON);
                         }
                     }
@@ -336,6 +352,15 @@ mod tests {
         let known = Move { wanted_unix_ms: Some(86_399_000), ..of("wanted", None, None) };
         assert_eq!(known.line_since(), format!("{begin}wanted, since 1970-01-01 23:59:59 UTC"));
         assert_eq!(of("wanted", None, None).line_since(), format!("{begin}wanted"));
+    }
+
+    /// With `--wait` it was the move alone, and nothing at all where it was not over in time.
+    #[test]
+    fn document_of_a_move_that_was_waited_for_has_the_fields_of_one_that_was_not() {
+        let begun = json!({"version": 1, "move": {"pair": 3, "stage": "wanted"}, "dry_run": false});
+        let document = waited(&begun, json!({"pair": 3, "stage": "handed"}));
+        let expected = json!({"version": 1, "move": {"pair": 3, "stage": "handed"}, "dry_run": false});
+        assert_eq!(document, expected);
     }
 
     /// It named an owner of a second ago.
