@@ -15,7 +15,7 @@ use crate::reason::{CancelReason, HalfKnown, Measure, MoveReason, NextStep, Plan
 use crate::relief;
 use crate::rules::{BalanceRules, RulesError};
 use crate::search::Search;
-use crate::survey::{Survey, known_load};
+use crate::survey::{Standing, Survey, known_load};
 use crate::targets::{no_target, takes};
 
 /// What a look comes to.
@@ -298,9 +298,13 @@ impl Balancer {
                 may_leave.then_some((member, held, node))
             })
             .collect();
+        if fresh.is_empty() {
+            return None;
+        }
         fresh.sort_by_key(|(_, held, _)| (Reverse(held.held_ms), held.pair));
+        let survey = Survey::new(figures, &self.history, &self.rules);
         fresh.into_iter().find_map(|(member, held, node)| {
-            let to = self.fresh_target(figures, member.node, held, node)?;
+            let to = self.fresh_target((figures, &survey), member.node, held, node)?;
             let (pair, from, bytes) = (held.pair, member.node, held.load?.bytes);
             Some(PlannedMove { pair, from, to, bytes, why: MoveReason::Fresh })
         })
@@ -309,18 +313,20 @@ impl Balancer {
     /// Whom it was made for, or another one if that node takes it no more.
     fn fresh_target(
         &self,
-        figures: &Figures,
+        (figures, survey): (&Figures, &Survey),
         from: NodeId,
         held: &HeldPair,
         meant_for: NodeId,
     ) -> Option<NodeId> {
         let load = held.load?;
+        let members = || figures.members.iter().zip(&survey.nodes);
+        let of = |node: NodeId| members().find(|(member, _)| member.node == node);
         let can_take = |node: NodeId| {
-            let member = figures.members.iter().find(|member| member.node == node);
-            member.is_some_and(|member| {
-                let room = member.memory_left_bytes >= load.memory_bytes;
+            of(node).is_some_and(|(member, standing)| {
+                let room = self.history.memory_left(member) >= load.memory_bytes;
                 let place = crate::targets::pairs_left(member) > 0;
-                takes(member, &self.rules) && room && place && !self.history.was_full(member)
+                let lifts = of(from).is_some_and(|(_, here)| self.lifts(survey, load.bytes, here, standing));
+                takes(member, &self.rules) && room && place && !lifts && !self.history.was_full(member)
             }) && self.history.failure(held.pair, node).is_none()
         };
         if can_take(meant_for) {
@@ -335,11 +341,21 @@ impl Balancer {
         (place.node != from && can_take(place.node)).then_some(place.node)
     }
 
+    /// Whether a node would have too many bytes with a pair that was made for it. It had few when it was
+    /// chosen, and nodes that split at the same time do not see each other's choices.
+    fn lifts(&self, survey: &Survey, bytes: u64, here: &Standing, there: &Standing) -> bool {
+        let takes = survey.shares(bytes, 0).bytes;
+        let (left, after) = (here.shares.bytes - takes, there.shares.bytes + takes);
+        let is_much = after > 1.0 + self.rules.tolerance() && after > left;
+        there.bytes > 0 && (there.shares.bytes > 1.0 || is_much)
+    }
+
     /// Remembers a move that was advised: it may be over before the next look.
     fn begin(&mut self, now_ms: u64, figures: &Figures, planned: &PlannedMove) {
         let from = figures.members.iter().find(|member| member.node == planned.from);
         let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == planned.pair));
         if let Some(held) = held {
+            self.history.comes(now_ms, held);
             self.history.carry(now_ms, held, &self.rules);
         }
         let ends = [planned.from, planned.to];

@@ -236,7 +236,7 @@ impl Emptying<'_> {
             }));
         }
         pairs.sort_by_key(|pair| (Reverse(pair.load.memory_bytes), Reverse(pair.load.bytes), pair.held.pair));
-        let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
+        let takers = takers(self.figures, &survey, (self.history, self.rules), |member| self.leaves(member));
         let places = places(&pairs, &takers);
         for (pair, to) in pairs.iter_mut().zip(places) {
             pair.to = to;
@@ -352,7 +352,7 @@ impl Emptying<'_> {
     /// Where a pair could go if it were the only one.
     fn alone(&self, pair: &Leaving<'_>) -> Option<NodeId> {
         let survey = Survey::new(self.figures, self.history, self.rules);
-        let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
+        let takers = takers(self.figures, &survey, (self.history, self.rules), |member| self.leaves(member));
         self.place(std::slice::from_ref(pair), takers, Choice::Even, Room::Bare).pop().flatten()
     }
 

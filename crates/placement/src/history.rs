@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
 
-use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause, MoveUnderWay};
+use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause, MoveUnderWay, PairLoad};
 use crate::obstacle::{MoveFailure, PairObstacle};
 use crate::rules::BalanceRules;
 
@@ -19,6 +19,9 @@ pub(crate) struct History {
     /// The load of pairs that were moved, as their last owner measured it, and when that was. Their new owner
     /// knows it only after a window: until then it would look idle, and its old one relieved of nothing.
     carried: BTreeMap<PairId, (u64, u64)>,
+    /// What pairs took that were moved, as their last owner reported it, and when that was: their new owner
+    /// reports it a moment later.
+    came: BTreeMap<PairId, (u64, PairLoad)>,
     /// When nodes last took a pair, and gave one, for balance.
     took: BTreeMap<NodeId, u64>,
     gave: BTreeMap<NodeId, u64>,
@@ -72,6 +75,7 @@ impl History {
             let from = figures.members.iter().find(|member| member.node == moving.from);
             let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
             if let Some(held) = held {
+                self.comes(now_ms, held);
                 self.carry(now_ms, held, rules);
             } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
                 *at_ms = now_ms;
@@ -95,6 +99,7 @@ impl History {
         self.failing.retain(|pair, _| leaving.contains(pair));
         let rest_ms = rules.node_rest_ms;
         self.carried.retain(|_, (_, at)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
+        self.came.retain(|_, (at, _)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.gave.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.relieved.retain(|_, at| left(now_ms, *at, rules.pair_rest_ms).is_some());
@@ -188,6 +193,25 @@ impl History {
             let load_ns = self.carried_load(held, rules).unwrap_or(load.load_ns);
             self.carried.insert(held.pair, (load_ns, now_ms));
         }
+    }
+
+    /// Remembers what a pair takes, because it is about to come to who has not reported that.
+    pub(crate) fn comes(&mut self, now_ms: u64, held: &HeldPair) {
+        if let Some(load) = held.load {
+            self.came.insert(held.pair, (now_ms, load));
+        }
+    }
+
+    /// What a pair took at its last owner.
+    pub(crate) fn came(&self, pair: PairId) -> Option<PairLoad> {
+        self.came.get(&pair).map(|(_, load)| *load)
+    }
+
+    /// Memory that a node has left, less what pairs take there that it has not reported yet.
+    pub(crate) fn memory_left(&self, member: &MemberFigures) -> u64 {
+        let unreported = member.pairs.iter().filter(|held| held.load.is_none() && !self.came.is_empty());
+        let comes = unreported.filter_map(|held| self.came(held.pair)).map(|load| load.memory_bytes);
+        member.memory_left_bytes.saturating_sub(comes.fold(0, u64::saturating_add))
     }
 
     /// A move came to nothing.

@@ -135,7 +135,7 @@ impl Search<'_> {
 
     /// Who may take a pair for balance, those with the lowest scores first.
     fn takers(&self) -> Vec<Taker> {
-        let mut takers = takers(self.figures, self.survey, self.rules, |member| {
+        let mut takers = takers(self.figures, self.survey, (self.history, self.rules), |member| {
             let rests = self.history.takes_in_ms(self.now_ms, member.node, self.rules).is_some();
             member.draining || rests || self.history.was_full(member)
         });

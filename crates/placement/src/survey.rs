@@ -69,7 +69,7 @@ impl Survey {
         for member in &figures.members {
             let mut standing = Standing::default();
             for held in &member.pairs {
-                let load = known_load(held, history, rules).unwrap_or_default();
+                let load = expected_load(held, history, rules);
                 standing.bytes = standing.bytes.saturating_add(load.bytes);
                 standing.load_ns = standing.load_ns.saturating_add(load.load_ns);
             }
@@ -116,6 +116,13 @@ impl Survey {
     pub(crate) fn shares(&self, bytes: u64, load_ns: u64) -> Shares {
         Shares { bytes: bytes as f64 * self.bytes_part, load: load_ns as f64 * self.load_part }
     }
+}
+
+/// What a pair takes, as far as anybody has said: of one that has just come what its last owner did.
+fn expected_load(held: &HeldPair, history: &History, rules: &BalanceRules) -> PairLoad {
+    let load = held.load.or_else(|| history.came(held.pair)).unwrap_or_default();
+    let load_ns = history.carried_load(held, rules).unwrap_or(load.load_ns);
+    PairLoad { load_ns, ..load }
 }
 
 /// What a pair takes; its load as its last owner measured it, where its owner has not yet.

@@ -47,7 +47,7 @@ pub(crate) fn takes(member: &MemberFigures, rules: &BalanceRules) -> bool {
 pub(crate) fn takers(
     figures: &Figures,
     survey: &Survey,
-    rules: &BalanceRules,
+    (history, rules): (&History, &BalanceRules),
     leaves: impl Fn(&MemberFigures) -> bool,
 ) -> Vec<Taker> {
     let members = figures.members.iter().zip(&survey.nodes);
@@ -55,7 +55,7 @@ pub(crate) fn takers(
         .filter(|(member, _)| takes(member, rules) && !leaves(member))
         .map(|(member, standing)| Taker {
             node: member.node,
-            memory_left_bytes: member.memory_left_bytes,
+            memory_left_bytes: history.memory_left(member),
             pairs_left: pairs_left(member),
             shares: standing.shares,
         })
@@ -86,9 +86,9 @@ pub(crate) fn no_target(
             why.no_disk += 1;
         } else if pairs_left(member) == 0 {
             why.full += 1;
-        } else if member.memory_left_bytes < needs_bytes.saturating_add(grows_bytes) {
+        } else if history.memory_left(member) < needs_bytes.saturating_add(grows_bytes) {
             why.no_memory += 1;
-            why.most_left_bytes = why.most_left_bytes.max(member.memory_left_bytes);
+            why.most_left_bytes = why.most_left_bytes.max(history.memory_left(member));
         } else if let Some(failure) = failure {
             why.failed += 1;
             why.failure = Some((member.node, failure));

@@ -7,7 +7,7 @@ use cell_placement::{
 use cell_terms::{NodeId, PairId};
 
 use crate::cluster::{
-    MIB, NOW_MS, at, carry_out, cluster, held, look, pair, pass, planned, rest, with_rules,
+    MIB, NOW_MS, at, balancer, carry_out, cluster, held, look, pair, pass, planned, rest, with_rules,
 };
 
 fn place(figures: &Figures, number: u32) -> FreshPlace {
@@ -192,6 +192,47 @@ fn fresh_pair_goes_elsewhere_if_its_node_takes_it_no_more() {
     // A node that drains gets none, and gives its own like any pair.
     at(&mut figures, 3).draining = true;
     assert_eq!(planned(look(&figures)).from, NodeId(3));
+}
+
+/// Of two nodes that split at the same time each made a pair for the one that had come back: it had 140 % of
+/// the mean then.
+#[test]
+fn fresh_pair_stays_where_others_have_filled_its_node_meanwhile() {
+    let uneven = || vec![pair(200, 0), pair(130, 0)];
+    let mut figures = cluster(&[uneven(), uneven(), vec![pair(90, 0)]]);
+    for node in [1, 2] {
+        let fresh = &mut at(&mut figures, node).pairs[1];
+        (fresh.arrival, fresh.held_ms) = (Arrival::Created { meant_for: Some(NodeId(3)) }, 1_000);
+    }
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!((first.pair, first.to, first.why), (PairId(101), NodeId(3), MoveReason::Fresh));
+    carry_out(&mut figures, &first, Arrival::Moved(MoveCause::Fresh));
+    // Its new owner has not reported yet what it takes.
+    let reported = at(&mut figures, 3).pairs[1].load.take();
+    rest(balancer.look(NOW_MS + 2_000, &figures).step);
+    let standing = &balancer.explain(NOW_MS + 2_000, &figures).nodes[2];
+    assert_eq!((standing.node, standing.bytes), (NodeId(3), 220 * MIB));
+    at(&mut figures, 3).pairs[1].load = reported;
+    rest(balancer.look(NOW_MS + 4_000, &figures).step);
+}
+
+/// What a target has left was counted as if the pair before had not come.
+#[test]
+fn memory_of_pairs_that_have_come_and_are_not_reported_yet_is_not_left() {
+    let mut figures = cluster(&[vec![pair(60, 0), pair(50, 0)], vec![], vec![]]);
+    at(&mut figures, 1).draining = true;
+    for (node, left) in [(2, 100), (3, 55)] {
+        at(&mut figures, node).memory_left_bytes = left * MIB;
+    }
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!((first.pair, first.to), (PairId(100), NodeId(2)));
+    carry_out(&mut figures, &first, Arrival::Moved(MoveCause::Drain));
+    at(&mut figures, 2).pairs[0].load = None;
+    at(&mut figures, 2).memory_left_bytes = 100 * MIB;
+    at(&mut figures, 3).memory_left_bytes = 0;
+    rest(balancer.look(NOW_MS + 1_000, &figures).step);
 }
 
 /// A node under load always had another fresh pair. Those of the nodes after it grew old, and balance never
