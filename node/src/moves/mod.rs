@@ -227,7 +227,8 @@ impl MovesDriver {
     /// Whether it is for this node to say in a move's row what became of it, though it takes no part in it,
     /// or does no more. Of a move that is decided the source does, if it lives, else the target: the one may
     /// have done with it because its last write was outrun, and the other one may have died since. Of one
-    /// whose ends are both dead any member does. Else its row would be under way for ever.
+    /// whose ends are both dead any member does. Else its row would be under way for ever. One that was
+    /// handed over before is by whoever claims the pair: that is waited for.
     fn is_to_close(&self, of: &MoveRow, view: &ClusterView, is_decided: bool) -> bool {
         if planted(Mutant::MoveLeftOpen) {
             return false;
@@ -237,7 +238,10 @@ impl MovesDriver {
         let mut ends = [of.source.incarnation, of.target.incarnation].into_iter();
         match ends.find(|end| view.lives(*end)) {
             Some(end) => is_decided && !takes_part && (end == me || planted(Mutant::MoveClosedByAnybody)),
-            None => view.lives(me),
+            None => {
+                let awaits_claim = || view.pairs.get(&of.pair).is_some_and(|row| of.is_handed(row));
+                view.lives(me) && (is_decided || !awaits_claim())
+            }
         }
     }
 
@@ -738,6 +742,39 @@ mod tests {
         seen.members.remove(&of.target.incarnation);
         driver.look(&seen, &[], 3 * SECOND);
         assert_eq!(row().outcome, Some(MoveOutcome::Moved));
+    }
+
+    /// It was given up, though the target's node, or the source's, had the pair a moment later.
+    #[test]
+    fn move_whose_ends_have_died_after_the_handing_is_by_who_claims_the_pair() {
+        let other = Incarnation(9);
+        let dead = |of: &MoveRow, row: &PairRow| {
+            let mut seen = view(of);
+            let member = seen.members[&of.source.incarnation].clone();
+            let member = MemberRow { incarnation: other, node: NodeId(3), ..member };
+            (seen.members, seen.pairs) = ([(other, member)].into(), [(of.pair, row.clone())].into());
+            seen
+        };
+        let closed = |of: &MoveRow, rows: &[PairRow]| {
+            let link = Sim::new(1).link();
+            put(&link, &rows[0], Some(of));
+            let mut driver = driver_of(other, link.clone());
+            rows.iter().for_each(|row| drop(driver.look(&dead(of, row), &[], SECOND)));
+            Moves::new(Arc::new(link)).of(of.pair).unwrap().unwrap().outcome
+        };
+        let of = move_row(MoveStage::Handed);
+        let handed = pair_row(&of, true);
+        assert_eq!(closed(&of, &[handed.clone()]), None, "nobody has claimed the pair");
+        let back = PairRow { node: of.source.node, ..handed.clone() };
+        for (row, is_moved) in [(&handed, true), (&back, false)] {
+            let claimed = PairRow { epoch: Epoch(6), owner: Some(Incarnation(10)), ..row.clone() };
+            let outcome = closed(&of, &[handed.clone(), claimed]).unwrap();
+            assert_eq!(outcome == MoveOutcome::Moved, is_moved, "{outcome:?}");
+            assert_eq!(matches!(outcome, MoveOutcome::Back { .. }), !is_moved, "{outcome:?}");
+        }
+        let of = move_row(MoveStage::Copying);
+        let given_up = MoveOutcome::GivenUp { why: BOTH_ENDED.to_owned() };
+        assert_eq!(closed(&of, &[pair_row(&of, false)]), Some(given_up), "before the handing");
     }
 
     fn decided_move_is_closed_by_one_end_or_by_anybody() {
