@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::RenewalFigures;
+use cell_cluster::{RenewalFigures, pairs_left};
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
 use cell_protocol::report::{PAIRS_MAX, PLACE_BYTES_MAX, VIOLATION_BYTES_MAX, WARNING_BYTES_MAX};
@@ -261,11 +261,21 @@ impl Worker {
             Some((owned.pair.id(), in_a_row, why))
         })));
         warnings.extend(warning::of_damage(&self.cluster.pairs, self.identity.incarnation));
-        let (drains, node) = (&self.cluster.drains, self.identity.node);
-        warnings.extend(warning::of_drain(drains, node, self.pairs.iter().count()));
+        warnings.extend(self.drain_warning());
         warnings.extend(warning::of_rows(&self.cluster.unreadable));
         warnings.extend(warning::of_files(&self.access, &self.process_warnings));
         warnings
+    }
+
+    /// Of a node that is to be emptied. A pair that a move may still bring here is one that is left.
+    fn drain_warning(&self) -> Option<String> {
+        let (cluster, node) = (&self.cluster, self.identity.node);
+        if cluster.drains.is_empty() {
+            return None;
+        }
+        let left = pairs_left(node, &cluster.pairs, &cluster.moves);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        warning::of_drain(&cluster.drains, node, left.max(self.pairs.iter().count()))
     }
 
     fn node_state(&self) -> NodeState {
