@@ -28,7 +28,22 @@ pub(crate) fn between(before: &ClusterSnapshot, now: &ClusterSnapshot) -> Vec<Mo
         let then = before.moves.iter().find(|then| then.pair == of.pair && then.number == of.number);
         news(then, of)
     };
-    now.moves.iter().flat_map(new).collect()
+    let garbled = |of: &&MoveRow| of.is_under_way() && reads(before, of) && !reads(now, of);
+    now.moves.iter().flat_map(new).chain(now.moves.iter().filter(garbled).map(unreadable)).collect()
+}
+
+/// Whether the move's row reads; of one that does not, what is known is of before.
+fn reads(look: &ClusterSnapshot, of: &MoveRow) -> bool {
+    let key = format!("`{}`", MoveRow::key(of.pair));
+    !look.unreadable.iter().any(|row| row.starts_with(&key))
+}
+
+/// Its row does not read any more.
+fn unreadable(of: &MoveRow) -> MoveEvent {
+    let (pair, from, to) = (of.pair, of.source.node, of.target.node);
+    let what = "does not read any more, and it does not go on until that does (`cell status`)";
+    let text = format!("the row of the move of {pair} from {from} to {to} {what}");
+    event(of, ("unreadable", Severity::Warning), (from, 0), text)
 }
 
 /// What is new of one; `then` is its row as it was seen before, if it was.
@@ -151,6 +166,22 @@ pub(crate) mod tests {
         assert_eq!(events[2].text, "pair-3 has moved from node-0 to node-1, 1000 ms after it was asked for");
         assert_eq!((events[2].node, events[2].id.as_str()), (NodeId(1), "move-3-2-moved"));
         assert!(between(&look(&[&of]), &look(&[&of])).is_empty());
+    }
+
+    /// It stood still, and no event said why.
+    #[test]
+    fn move_whose_row_does_not_read_any_more_is_told_once() {
+        let of = move_row(MoveStage::Copying);
+        let unreadable = vec!["`move/00000003`: cannot read a move".to_owned()];
+        let garbled = ClusterSnapshot { unreadable, ..look(&[&of]) };
+        let events = between(&look(&[&of]), &garbled);
+        assert_eq!(words(&events), [("unreadable", 0)]);
+        let begin = "the row of the move of pair-3 from node-0 to node-1 does not read any more";
+        assert!(events[0].text.starts_with(begin), "{}", events[0].text);
+        assert!(between(&garbled, &garbled).is_empty());
+        let over = MoveRow { outcome: Some(MoveOutcome::Cancelled), ..of };
+        let garbled = ClusterSnapshot { moves: vec![over.clone()], ..garbled };
+        assert!(between(&look(&[&over]), &garbled).is_empty(), "nobody waits for that one");
     }
 
     #[test]
