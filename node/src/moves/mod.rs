@@ -98,9 +98,7 @@ pub(crate) fn handed_to(view: &ClusterView, incarnation: Incarnation) -> BTreeSe
         row.epoch >= handed.0 && (row.epoch, row.owner) != handed
     };
     let handed = |of: &&MoveRow| {
-        // Where a move's row does not read, its ends cannot bring it to its end.
-        let reads = view.move_reads(of.pair);
-        let is_its = reads && of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
+        let is_its = of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
         is_its && of.is_under_way() && !view.pairs.get(&of.pair).is_some_and(|row| has_gone_on(of, row))
     };
     let moves = view.moves.values().filter(|_| !planted(Mutant::HandedClaimed));
