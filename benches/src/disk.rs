@@ -192,7 +192,7 @@ fn fio_in(folder: &Path) -> Command {
     command
 }
 
-/// How long fio goes on, as it is told.
+/// How long fio goes on, as its options say.
 fn runtime(options: &Options, whole: Duration) -> String {
     format!("--runtime={}ms", options.lasting(whole).as_millis())
 }

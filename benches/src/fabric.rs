@@ -119,7 +119,7 @@ fn wait(bell: &OwnedFd) -> io::Result<u64> {
     Ok(u64::from_le_bytes(with))
 }
 
-/// Does `work` on the second core while another thread answers on the first, until it is told to stop.
+/// Does `work` on the second core while another thread answers on the first, until it is to stop.
 fn beside<A: Send, R>(
     answer: impl FnOnce(&AtomicBool) -> Result<A, BenchError> + Send,
     work: impl FnOnce() -> Result<R, BenchError>,
@@ -285,7 +285,7 @@ fn poller_of<E: Endpoint>(endpoint: &E) -> Result<Poller, FabricError> {
     Ok(poller)
 }
 
-/// Sends each message back until told to stop; returns how many a second of this thread's processor time.
+/// Sends each message back until it is to stop; returns how many a second of this thread's processor time.
 fn serve<E: Endpoint>(server: &mut E, stop: &AtomicBool, sleeps: bool) -> Result<f64, BenchError> {
     let mut poller = poller_of(server)?;
     let (received, began_ns) = (server.counters().messages_received, thread_time_ns());

@@ -60,7 +60,7 @@ impl Lmdb {
     ) -> Result<u64, Error> {
         let mut bytes = 0;
         match how {
-            ReadTransaction::Begun => {
+            ReadTransaction::Started => {
                 for key in keys {
                     bytes += read(&self.environment.begin_ro_txn()?, key)?;
                 }
@@ -152,7 +152,7 @@ mod tests {
             let keys = || (0..probes.len()).map(|index| probes.get(index));
             let [got, scanned] =
                 [standard.get(&mut keys(), &mut out), standard.scan(&mut keys(), 50, &mut out)];
-            for how in [ReadTransaction::Begun, ReadTransaction::Renewed] {
+            for how in [ReadTransaction::Started, ReadTransaction::Renewed] {
                 assert_eq!(lmdb.get(how, &mut keys(), &mut out).unwrap(), got, "{how:?}");
                 assert_eq!(lmdb.scan(how, &mut keys(), 50, &mut out).unwrap(), scanned, "{how:?}");
             }

@@ -29,7 +29,7 @@ const HEAP_BYTES_AN_ENTRY: u64 = 800;
 const WARM_UP: usize = 1;
 /// How rows name LMDB, by how its reads come to a transaction; what ours must be beside it.
 const LMDB: [(ReadTransaction, &str, Goal); 2] = [
-    (ReadTransaction::Begun, "LMDB, a transaction each", Goal::AtLeast(1.5)),
+    (ReadTransaction::Started, "LMDB, a transaction each", Goal::AtLeast(1.5)),
     (ReadTransaction::Renewed, "LMDB, one transaction renewed", Goal::None),
 ];
 /// From where on its outcomes are, if it takes part in gets or scans.

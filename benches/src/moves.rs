@@ -186,9 +186,9 @@ impl Under<'_> {
         if let Some(at) = pairs(self.server)?.into_iter().find(|at| at.pair == pair) {
             let asked = self.server.try_move(0, pair, (at.node + 1) % nodes);
             let (status, answer) = asked.unwrap_or_default();
-            let begun = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
+            let started = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
             // An answer that says nothing, or does not come, may have started it: then it is under way.
-            last = match begun.or_else(|| self.under_way(pair)) {
+            last = match started.or_else(|| self.under_way(pair)) {
                 Some(number) => self.follow(pair, number)?,
                 None => answer,
             };

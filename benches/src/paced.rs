@@ -149,19 +149,19 @@ pub(crate) fn drive(
 ) -> Result<(), BenchError> {
     let pace = interval.map(Pace);
     let waiting_max = pace.map_or(OUTSTANDING, Pace::waiting_max);
-    let (started, mut begun) = (now(), 0);
+    let (started, mut submitted) = (now(), 0);
     let mut under_way = BTreeMap::new();
     loop {
         let goes_on = !pulse.stop.load(Ordering::Relaxed);
         let due = match pace {
-            None => begun + OUTSTANDING.saturating_sub(under_way.len()),
+            None => submitted + OUTSTANDING.saturating_sub(under_way.len()),
             Some(pace) => pace.due(started.elapsed()),
         };
-        while goes_on && begun < due && under_way.len() < waiting_max {
-            let asked = pace.map_or_else(now, |pace| started + pace.due_after(begun));
-            let ticket = client.submit(&operation(&probes[begun % probes.len()], value))?;
+        while goes_on && submitted < due && under_way.len() < waiting_max {
+            let asked = pace.map_or_else(now, |pace| started + pace.due_after(submitted));
+            let ticket = client.submit(&operation(&probes[submitted % probes.len()], value))?;
             under_way.insert(ticket, asked);
-            begun += 1;
+            submitted += 1;
         }
         if !goes_on && under_way.is_empty() {
             return Ok(());
@@ -169,7 +169,7 @@ pub(crate) fn drive(
         let waits = match pace {
             // What is due meanwhile would wait for the look's end.
             Some(pace) if goes_on && under_way.len() < waiting_max => {
-                pace.due_after(begun).saturating_sub(started.elapsed()).min(POLL)
+                pace.due_after(submitted).saturating_sub(started.elapsed()).min(POLL)
             }
             _ => POLL,
         };

@@ -1,6 +1,6 @@
-//! A reader in a process of its own: `cell-benches reader`, which a bench starts. Turn by turn it is told on
-//! its standard input what to read, answers with a line of JSON that it is ready, waits for one more line,
-//! and answers when it has read. Between turns it is asked what memory it takes.
+//! A reader in a process of its own: `cell-benches reader`, which a bench starts. Turn by turn it takes
+//! from its standard input what to read, answers with a line of JSON that it is ready, waits for one more
+//! line, and answers when it has read. Between turns it is asked what memory it takes.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -234,7 +234,7 @@ fn open(arguments: &ReaderOptions) -> Result<Box<dyn ReadStore>, BenchError> {
             let client = Client::connect(&arguments.at, one_sided(Transport::Shm, true))?;
             return Ok(Box::new(NodeReader(client)));
         }
-        ReaderEngine::Lmdb => ReadTransaction::Begun,
+        ReaderEngine::Lmdb => ReadTransaction::Started,
         ReaderEngine::LmdbRenewed => ReadTransaction::Renewed,
     };
     let opened = lmdb::open(Path::new(&arguments.at), arguments.options.entries)?;
@@ -242,15 +242,15 @@ fn open(arguments: &ReaderOptions) -> Result<Box<dyn ReadStore>, BenchError> {
     Ok(Box::new(FileReader { file, how, out: Vec::new() }))
 }
 
-/// The child: reads what it is told to until its standard input ends.
+/// The child: reads what it is asked for until its standard input ends.
 ///
 /// # Errors
 /// A store that cannot be read, or a command that is none.
 pub fn run(arguments: &ReaderOptions, out: &mut dyn Write) -> Result<(), BenchError> {
     let data = EvenDataset { entries: arguments.options.entries, seed: arguments.options.seed };
-    let begun = Rollup::own()?.taken();
+    let before = Rollup::own()?.taken();
     let mut store = open(arguments)?;
-    let opening = Rollup::own()?.taken().since(begun);
+    let opening = Rollup::own()?.taken().since(before);
     let keys = data.probes(arguments.keys, data.seed ^ (0x7265_6164 + arguments.number));
     let ready = Rollup::own()?.taken();
     answer(out, &ReaderTurn::default())?;

@@ -53,7 +53,7 @@ const BATCHES: u64 = 512;
 /// How rows name LMDB whose puts are durable one by one.
 const EACH: &str = "LMDB, a commit each";
 /// And its readers, by their transactions.
-const BEGUN: &str = "LMDB, a transaction each";
+const STARTED: &str = "LMDB, a transaction each";
 const RENEWED: &str = "LMDB, one transaction renewed";
 /// Puts of ours that are outstanding where many are, as many as LMDB's in a commit; and how many are made
 /// between two looks.
@@ -166,16 +166,16 @@ fn add_rows(
         ReadKind::Scan => format!("scan of {SCAN_ENTRIES}"),
     };
     let bench = format!("onesided/readers: {what}, {count} beside a writer");
-    let [ours, begun, renewed] = [0, 1, 2].map(|index: usize| outcomes.get(index).copied());
+    let [ours, started, renewed] = [0, 1, 2].map(|index: usize| outcomes.get(index).copied());
     let Some(ours) = ours else { return Ok(()) };
-    let rival = format!("{BEGUN}; {}", puts.one_by_one());
-    let theirs = begun.map(|begun| begun.reads);
+    let rival = format!("{STARTED}; {}", puts.one_by_one());
+    let theirs = started.map(|started| started.reads);
     report.add(beside_lmdb(bench.clone(), ours.reads, &rival, theirs, Goal::AtLeast(1.5)))?;
     if let Some(renewed) = renewed {
         report.add(Figure::beside(bench, "op/s", ours.reads, RENEWED, renewed.reads, Goal::None))?;
     }
     let bench = format!("onesided/readers: durable puts, 1 x 1, beside {count} of {what}");
-    let theirs = begun.map(|begun| begun.puts);
+    let theirs = started.map(|started| started.puts);
     report.add(beside_lmdb(bench, ours.puts, EACH, theirs, Goal::None))?;
     Ok(())
 }
@@ -192,12 +192,12 @@ fn add_memory_rows(
     let whats = ["private memory of a reader", "memory that a reader has mapped, one for all"];
     for (at, what) in whats.into_iter().enumerate() {
         let bench = format!("onesided/readers: {what}");
-        let [ours, begun, renewed] = [0, 1, 2].map(|of: usize| taken.get(of).map(|taken| taken[at]));
+        let [ours, started, renewed] = [0, 1, 2].map(|of: usize| taken.get(of).map(|taken| taken[at]));
         let Some(ours) = ours else { continue };
-        if begun.is_none() {
+        if started.is_none() {
             report.add(Figure::alone(bench.clone(), "bytes", ours))?;
         }
-        for (rival, theirs) in [(BEGUN, begun), (RENEWED, renewed)] {
+        for (rival, theirs) in [(STARTED, started), (RENEWED, renewed)] {
             if let Some(theirs) = theirs {
                 report.add(Figure::beside(bench.clone(), "bytes", ours, rival, theirs, Goal::None))?;
             }

@@ -7,7 +7,7 @@ use crate::options::BenchError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadTransaction {
     /// It is started for the read, and ended after it.
-    Begun,
+    Started,
     /// The one before is renewed, which saves what it takes to make one.
     Renewed,
 }

@@ -161,15 +161,15 @@ fn write(
     stop: &AtomicBool,
     ended: &AtomicU64,
 ) -> Result<(), BenchError> {
-    let (mut begun, mut done) = (0, 0);
+    let (mut submitted, mut done) = (0, 0);
     loop {
-        while !stop.load(Ordering::Relaxed) && begun - done < outstanding {
-            let key = format!("stall {writer} {}", begun % KEYS);
+        while !stop.load(Ordering::Relaxed) && submitted - done < outstanding {
+            let key = format!("stall {writer} {}", submitted % KEYS);
             let put = Operation::Put { key: key.as_bytes(), value: &VALUE, condition: Condition::Always };
             client.submit(&put)?;
-            begun += 1;
+            submitted += 1;
         }
-        if begun == done {
+        if submitted == done {
             return Ok(());
         }
         if let Some(completion) = client.poll(Duration::from_millis(100)) {

@@ -45,8 +45,8 @@ pub struct ClientTotals {
     /// What all have counted.
     pub counts: ClientCounts,
     /// One-sided reads of which they named the meganode.
-    pub told_reads: u64,
+    pub reported_reads: u64,
     /// One-sided reads of which they named no meganode that this node has, or more than can have been, or
     /// without being allowed to read.
-    pub untold_reads: u64,
+    pub unattributed_reads: u64,
 }

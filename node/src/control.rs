@@ -32,8 +32,8 @@ use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, Takeove
 use crate::moves::{CopyEnd, CopyFailure, CopyJob};
 use crate::others_wait::{self, OthersWait};
 use crate::recoverer::Recoverer;
+use crate::reported_limit::ReportedLimit;
 use crate::settings::{ClientSettings, WorkerOptions};
-use crate::told_limit::ToldLimit;
 
 /// What the thread works with.
 pub(crate) struct Control {
@@ -49,12 +49,12 @@ pub(crate) struct Control {
     images: ImageOptions,
     tuning: Arc<TuningRow>,
     store: Option<Arc<SettingsStore>>,
-    told_limit: ToldLimit,
-    /// When the worker was last told that this thread is at work.
+    reported_limit: ReportedLimit,
+    /// When the worker last got a sign that this thread is at work.
     alive_ns: u64,
 }
 
-/// How often it is told so.
+/// How often it gets one.
 const ALIVE_EVERY_NS: u64 = 1_000_000_000;
 
 /// How checkpoints are written.
@@ -191,7 +191,7 @@ impl Control {
         let mut driver = ControlDriver::new(&environment, coordinator, options, every_ns, progress)
             .balancing(BalanceOptions::from_settings(settings));
         driver.set_back_after_ns(2 * settings.integer("lease_ms") * 1_000_000);
-        let told_limit = ToldLimit::new(coordinator, bring_up.member_row(), bring_up.plan.limit);
+        let reported_limit = ReportedLimit::new(coordinator, bring_up.member_row(), bring_up.plan.limit);
         Control {
             to_worker: bring_up.to_worker.clone(),
             driver,
@@ -201,7 +201,7 @@ impl Control {
             images: ImageOptions::from_settings(settings),
             tuning: Arc::default(),
             store: None,
-            told_limit,
+            reported_limit,
             alive_ns: 0,
             bring_up,
             environment,
@@ -239,14 +239,14 @@ impl Control {
                 self.driver.set_wall_zero_ms(wall_ms().saturating_sub(now_ns / 1_000_000));
                 let effects = self.driver.look(now_ns)?;
                 self.follow(effects);
-                self.told_limit.tell(self.bring_up.budget.given_limit(), now_ns);
+                self.reported_limit.report(self.bring_up.budget.given_limit(), now_ns);
                 self.say_alive();
             }
         }
     }
 
-    /// Tells the worker now and then that this thread is at work. A call for a log root that does not answer
-    /// may never come back, and one for a coordinator that hangs takes its whole deadline.
+    /// Notifies the worker now and then that this thread is at work. A call for a log root that does not
+    /// answer may never come back, and one for a coordinator that hangs takes its whole deadline.
     fn say_alive(&mut self) {
         let now_ns = boottime_ns();
         if now_ns.saturating_sub(self.alive_ns) >= ALIVE_EVERY_NS {

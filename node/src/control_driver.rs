@@ -124,7 +124,7 @@ pub struct ControlDriver<L> {
     /// Pairs that are there before the worker serves.
     gathered: Vec<(Pair, L)>,
     pairs: Vec<PairControl>,
-    /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
+    /// Pairs that have left the worker, and where their logs end: what is still to be written to the table.
     left: Vec<(Ownership, Csn)>,
     moves: MovesDriver,
     /// Of moves, what was reported to the worker.

@@ -1,7 +1,7 @@
 //! What a worker reports to the control thread of its pairs each second, for balance: sizes, and what they
 //! have cost it so far.
 
-use cell_cluster::{ToldHold, ToldState};
+use cell_cluster::{ReportedHold, ReportedState};
 use cell_terms::{Epoch, PairId};
 
 /// How often a worker reports its figures.
@@ -13,7 +13,7 @@ pub struct WorkerFigures {
     /// When it was so, by the worker's clock.
     pub at_ns: u64,
     /// What it does.
-    pub state: ToldState,
+    pub state: ReportedState,
     /// Puts came a moment ago for which there is no memory: they wait, or were refused. A pair that leaves
     /// would help.
     pub writes_wait: bool,
@@ -37,7 +37,7 @@ pub struct PairUse {
     /// What it has cost the worker since that has it: see [`Work`].
     pub work_ns: u64,
     /// What keeps it from leaving.
-    pub hold: Option<ToldHold>,
+    pub hold: Option<ReportedHold>,
 }
 
 /// What a pair's owner has done for it, counted. The worker's clock is read once a turn, in which requests of
@@ -52,23 +52,23 @@ pub(crate) struct Work {
     /// Reads for clients.
     pub(crate) reads: u64,
     /// One-sided reads that clients reported: they take bandwidth of memory and network, and no time.
-    pub(crate) told_reads: u64,
+    pub(crate) reported_reads: u64,
 }
 
 impl Work {
     const RECORD_NS: u64 = 1_500;
     const KIB_NS: u64 = 250;
     const READ_NS: u64 = 2_000;
-    const TOLD_READ_NS: u64 = 400;
+    const REPORTED_READ_NS: u64 = 400;
 
     /// In nanoseconds of the worker, about.
     pub(crate) fn ns(&self) -> u64 {
-        let Work { records, log_bytes, reads, told_reads } = *self;
+        let Work { records, log_bytes, reads, reported_reads } = *self;
         let costs = [
             (records, Work::RECORD_NS),
             (log_bytes >> 10, Work::KIB_NS),
             (reads, Work::READ_NS),
-            (told_reads, Work::TOLD_READ_NS),
+            (reported_reads, Work::REPORTED_READ_NS),
         ];
         costs.into_iter().fold(0, |sum, (count, ns)| sum.saturating_add(count.saturating_mul(ns)))
     }
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn work_counts_each_kind_and_one_sided_reads_for_less() {
         let read = Work { reads: 10, ..Work::default() }.ns();
-        let told = Work { told_reads: 10, ..Work::default() }.ns();
+        let reported = Work { reported_reads: 10, ..Work::default() }.ns();
         let put = Work { records: 30, log_bytes: 10 << 12, ..Work::default() }.ns();
-        assert!(0 < told && told < read && read < put, "{told} {read} {put}");
+        assert!(0 < reported && reported < read && read < put, "{reported} {read} {put}");
         assert_eq!(Work { reads: u64::MAX, records: 1, ..Work::default() }.ns(), u64::MAX);
     }
 }

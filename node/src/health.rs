@@ -37,7 +37,7 @@ impl Unanswered {
         self.since_and_last_ns.is_some_and(|(_, last_ns)| now_ns.saturating_sub(last_ns) < AWAY_SHOWN_NS)
     }
 
-    fn is_told(&self, now_ns: u64) -> bool {
+    fn is_reported(&self, now_ns: u64) -> bool {
         let lasts = |(since_ns, last_ns): (u64, u64)| last_ns.saturating_sub(since_ns) >= AWAY_NS;
         self.since_and_last_ns.is_some_and(lasts) && self.is_recent(now_ns)
     }
@@ -100,8 +100,8 @@ impl Health {
         let refused = self.coordinator_full_at_ns;
         let refused = refused.filter(|at_ns| now_ns.saturating_sub(*at_ns) < REFUSED_SHOWN_NS);
         let of_control = silent_ns.map(warning::of_control);
-        let of_looks = self.look_failure.as_deref().filter(|_| self.looks.is_told(now_ns));
-        let of_sessions = || self.sessions.is_told(now_ns).then_some("the coordinator does not answer");
+        let of_looks = self.look_failure.as_deref().filter(|_| self.looks.is_reported(now_ns));
+        let of_sessions = || self.sessions.is_reported(now_ns).then_some("the coordinator does not answer");
         let of_coordinator = of_looks.or_else(of_sessions).map(warning::of_coordinator_away);
         let of_room = refused.map(|_| warning::of_coordinator_room());
         of_control.into_iter().chain(of_coordinator).chain(of_room)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn control_thread_that_does_not_come_back_is_told_until_it_does() {
+    fn control_thread_that_does_not_come_back_is_reported_until_it_does() {
         let mut health = Health::default();
         tick_on(&mut health, 0..20);
         assert!(warnings(&health, 0).is_empty(), "it has not said yet that it is there");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinator_without_room_for_sessions_is_told_until_one_is_opened() {
+    fn coordinator_without_room_for_sessions_is_reported_until_one_is_opened() {
         let mut health = Health::default();
         health.on_session(Some(&Refusal::Busy), SECOND_NS);
         assert!(warnings(&health, SECOND_NS).is_empty());
@@ -160,7 +160,7 @@ mod tests {
 
     /// Each new client was refused its first write, and the node warned of nothing.
     #[test]
-    fn coordinator_that_does_not_answer_is_told_unless_it_was_one_call() {
+    fn coordinator_that_does_not_answer_is_reported_unless_it_was_one_call() {
         let look = |health: &mut Health, answered: bool, now_ns| {
             health.on_look((!answered).then(|| "it refuses (a password)".into()), now_ns);
         };

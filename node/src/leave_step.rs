@@ -23,8 +23,8 @@ pub(crate) enum LeaveStep {
     Frozen {
         /// What was listed.
         regions: Option<PairRegions>,
-        /// Whether the control thread was told that nothing is in flight.
-        told: bool,
+        /// Whether it was reported to the control thread that nothing is in flight.
+        reported: bool,
         /// Since when.
         since_ns: u64,
     },

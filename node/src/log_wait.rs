@@ -17,26 +17,26 @@ pub(crate) struct LogWait {
     /// How long the log has waited since it was last seen without a write on its way, or further than before;
     /// 0: it does not wait.
     waited_ns: u64,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl LogWait {
     pub(crate) fn new(durable: Csn, now_ns: u64) -> LogWait {
-        LogWait { durable, time: RunningTime::new(now_ns), waited_ns: 0, is_told: false }
+        LogWait { durable, time: RunningTime::new(now_ns), waited_ns: 0, is_reported: false }
     }
 
     /// Looks at the log of a pair: whether a write of it is on its way, and how far it is durable.
     pub(crate) fn look(&mut self, pair: PairId, is_busy: bool, durable: Csn, now_ns: u64) {
         self.waited_ns += self.time.pass(now_ns);
         if !is_busy || durable != self.durable {
-            if self.is_told {
+            if self.is_reported {
                 tracing::info!(%pair, waited_ms = self.waited_ms(), "the disk of the logs has answered");
             }
             *self = LogWait::new(durable, now_ns);
             return;
         }
-        if self.is_long() && !self.is_told {
-            self.is_told = true;
+        if self.is_long() && !self.is_reported {
+            self.is_reported = true;
             tracing::warn!(%pair, "the disk of the logs does not answer: writes wait, and reads go on");
         }
     }

@@ -34,7 +34,7 @@ impl MoveDurations {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoveEndCounts {
     /// Those that it has seen begin.
-    pub begun: u64,
+    pub started: u64,
     /// Of them, those that are under way.
     pub under_way: u64,
     /// Those whose target serves the pair.
@@ -69,7 +69,7 @@ impl MoveEnd {
 
 impl MoveEndCounts {
     pub(crate) fn begin(&mut self) {
-        self.begun += 1;
+        self.started += 1;
         self.under_way += 1;
     }
 

@@ -178,7 +178,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "balance_window_ms",
         meaning: "Over how long a node's load is measured. Balance waits for so long after a node or the balancer \
-                  has begun to serve, and after a drain.",
+                  has started to serve, and after a drain.",
         default: "1 m",
         bounds: Bounds::Milliseconds { min: 100, max: 86_400_000 },
         applies: Applies::Live,

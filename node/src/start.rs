@@ -277,7 +277,7 @@ fn begin_worker(
     coordinator: &Arc<str>,
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
-        .telling(FIGURES_EVERY_NS)
+        .reporting(FIGURES_EVERY_NS)
         .with_access(options.access.clone())
         .with_process_warnings(options.process_warnings.clone())
         .restarted(options.restarted_because.as_deref())

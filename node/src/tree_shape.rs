@@ -79,14 +79,14 @@ struct Counters {
     read_ns: u64,
     writes: u64,
     reads: u64,
-    told: Told,
+    reported: Reported,
     /// Of the round before, if that found the meganode.
-    told_before: Option<Told>,
+    reported_before: Option<Reported>,
 }
 
 /// One-sided reads that clients had reported, and when that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct Reported {
     reads: u64,
     at_ns: u64,
 }
@@ -142,8 +142,8 @@ impl TreeSampler {
                 read_ns: now_ns,
                 writes: figures.writes,
                 reads: figures.reads,
-                told: Told { reads: figures.told_reads, at_ns: now_ns },
-                told_before: before.map(|before| before.told),
+                reported: Reported { reads: figures.reported_reads, at_ns: now_ns },
+                reported_before: before.map(|before| before.reported),
             };
             let known = known.map(|known| &self.shape.meganodes[known]);
             let kept = |key: &[u8], known: Option<&Arc<[u8]>>| {
@@ -153,7 +153,7 @@ impl TreeSampler {
             let rate = |count: fn(&Counters) -> u64| {
                 before.map(|before| per_second(count(&before), count(&counters), now_ns - before.read_ns))
             };
-            let told = before.map_or(0.0, |before| told_per_second(&before, &counters));
+            let reported = before.map_or(0.0, |before| reported_per_second(&before, &counters));
             let shape = MeganodeShape {
                 pair: pairs.pair(range.at.pair).id(),
                 slot: range.at.slot,
@@ -165,7 +165,7 @@ impl TreeSampler {
                 entries: figures.entries,
                 splitting: figures.splitting,
                 writes_per_second: rate(|of| of.writes),
-                reads_per_second: rate(|of| of.reads).map(|rate| rate + told),
+                reads_per_second: rate(|of| of.reads).map(|rate| rate + reported),
             };
             round.changed |= known != Some(&shape);
             round.meganodes.push(shape);
@@ -206,9 +206,9 @@ fn per_second(before: u64, now: u64, took_ns: u64) -> f32 {
 }
 
 /// Over two rounds, where so many have seen the meganode.
-fn told_per_second(before: &Counters, now: &Counters) -> f32 {
-    let first = before.told_before.unwrap_or(before.told);
-    per_second(first.reads, now.told.reads, now.told.at_ns - first.at_ns)
+fn reported_per_second(before: &Counters, now: &Counters) -> f32 {
+    let first = before.reported_before.unwrap_or(before.reported);
+    per_second(first.reads, now.reported.reads, now.reported.at_ns - first.at_ns)
 }
 
 fn router(pairs: &Pairs) -> Option<RouterShape> {

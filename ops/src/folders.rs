@@ -60,8 +60,8 @@ impl Folders {
     /// own coordinator would refuse the log root by its id; under a new one the node would come up empty.
     fn without_logs_left_behind(self) -> Result<Folders, Failure> {
         let own = Folders::within(&self.data).log_root;
-        let begun = (LogRoot::has_begun(&own), LogRoot::has_begun(&self.log_root));
-        if !matches!(begun, (Ok(true), Ok(false))) || planted(Mutant::EmptyLogRootTaken) {
+        let started = (LogRoot::has_started(&own), LogRoot::has_started(&self.log_root));
+        if !matches!(started, (Ok(true), Ok(false))) || planted(Mutant::EmptyLogRootTaken) {
             return Ok(self);
         }
         let (given, own) = (self.log_root.display(), own.display());
@@ -141,7 +141,7 @@ mod tests {
         fs::write(shared.join("cell-doctor-7-shared"), "").unwrap();
         assert!(apart.are_new(), "what a doctor has left is nothing stored");
         fs::write(shared.join("log-root-id"), "").unwrap();
-        assert!(!apart.are_new(), "another host has begun");
+        assert!(!apart.are_new(), "another host has started");
     }
 
     #[test]

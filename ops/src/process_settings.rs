@@ -28,7 +28,7 @@ pub(crate) fn raise_open_files() {
 /// Has the kernel kill this process when its supervisor has ended, also while it stands still. The thread
 /// that has started it is the supervisor's first one, which lives as long as that.
 pub(crate) fn end_with_supervisor() -> anyhow::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be told of the supervisor's end")
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be notified of the supervisor's end")
 }
 
 /// The coordinator of a cluster of one.

@@ -32,7 +32,7 @@ const INSECURE: &str = "insecure_network";
 /// A name that nobody has looked up in this time leads nowhere.
 const LOOKED_UP_WITHIN: Duration = Duration::from_secs(30);
 
-/// What helps where a certificate is not for a host that others are told.
+/// What helps where a certificate is not for a host that is advertised.
 pub(crate) const NAMES_NEXT: &str = "make one for all names and addresses of this host (`cell certificates \
     make --renew --host NAME,ADDRESS`), or advertise a name that it has";
 
@@ -135,7 +135,7 @@ pub(crate) fn advertised_http(settings: &Settings) -> Result<Option<Advertised>,
 /// is every address of this host, at the host of the fabric.
 ///
 /// # Errors
-/// Others are told of the fabric what nobody can connect to.
+/// What is advertised of the fabric is what nobody can connect to.
 pub(crate) fn advertised_agent(settings: &Settings, listening: SocketAddr) -> Result<String, Failure> {
     let named = |name: &str| Advertised::read(settings.text(name)).map(|given| given.host);
     let host = match listening.ip().is_unspecified() {
@@ -155,8 +155,8 @@ pub(crate) fn fabric_is_protected(settings: &Settings) -> Result<(), &'static st
     }
 }
 
-/// Refuses to serve clients on an address where they are not safe, or that nobody can be told. Whether it is
-/// one that is not loopback.
+/// Refuses to serve clients on an address where they are not safe, or that cannot be advertised. Whether it
+/// is one that is not loopback.
 pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bool, Failure> {
     let ip = listen.ip().to_canonical();
     if ip.is_loopback() {
@@ -191,29 +191,29 @@ pub(crate) fn network_warnings(
     open.into_iter().chain(fabric).chain(http).collect()
 }
 
-/// What is said of a name that leads to loopback on this host, and that others are told: Debian's /etc/hosts
-/// has the host's own name so. Where another name is told than the one that is listened on, something else
-/// may answer there and pass on to the node.
+/// What is said of a name that leads to loopback on this host, and that is advertised: Debian's /etc/hosts
+/// has the host's own name so. Where another name is advertised than the one that is listened on, something
+/// else may answer there and pass on to the node.
 fn loopback_name(
     settings: &Settings,
     (listen, advertise): (&str, &str),
     listening: SocketAddr,
 ) -> Option<String> {
-    let told = advertised_or_named(settings, advertise, listen).ok()??; // one that is wrong is refused
+    let given = advertised_or_named(settings, advertise, listen).ok()??; // one that is wrong is refused
     let listened = Advertised::read(settings.text(listen))?;
-    let (host, ip) = (&told.host, listening.ip().to_canonical());
-    let is_own = told.ip().is_none() && host.eq_ignore_ascii_case(&listened.host);
+    let (host, ip) = (&given.host, listening.ip().to_canonical());
+    let is_own = given.ip().is_none() && host.eq_ignore_ascii_case(&listened.host);
     let is_local = host.eq_ignore_ascii_case("localhost"); // it says so itself
     (is_own && !is_local && ip.is_loopback()).then(|| {
         format!(
-            "others are told `{told}` and cannot connect to it: this host knows {host} as {ip}, a loopback \
+            "`{given}` is advertised and cannot be reached: this host knows {host} as {ip}, a loopback \
              address, and {listen} listens there; give {host} an address that others reach in /etc/hosts, or \
              such an address as {listen} and the name as {advertise}"
         )
     })
 }
 
-/// Where a certificate is not for what others are told, of the fabric and of HTTP: they refuse it there. None
+/// Where a certificate is not for what is advertised, of the fabric and of HTTP: they refuse it there. None
 /// as well where it is trusted byte by byte, whatever its names are, and where TLS cannot be served.
 pub(crate) fn names_lacking(settings: &Settings) -> Option<String> {
     names_lacking_now(settings, &check_tls(settings).ok()??)
@@ -228,14 +228,18 @@ pub(crate) fn names_lacking_now(settings: &Settings, tls: &NodeTls) -> Option<St
     if is_shared && tls.trust().certificates().contains(own) {
         return None;
     }
-    let told = [(LISTEN, ADVERTISE), (HTTP, ADVERTISE_HTTP)];
-    let told = told.into_iter().filter_map(|(listen, advertise)| told_elsewhere(settings, listen, advertise));
-    let lacking = told.filter(|told| !is_for(own, told.bare_host()));
-    let mut hosts: Vec<String> = lacking.map(|told| told.bare_host().to_owned()).collect();
+    let advertised = [(LISTEN, ADVERTISE), (HTTP, ADVERTISE_HTTP)];
+    let advertised = advertised
+        .into_iter()
+        .filter_map(|(listen, advertise)| advertised_elsewhere(settings, listen, advertise));
+    let lacking = advertised.filter(|advertised| !is_for(own, advertised.bare_host()));
+    let mut hosts: Vec<String> = lacking.map(|advertised| advertised.bare_host().to_owned()).collect();
     hosts.dedup();
     (!hosts.is_empty()).then(|| {
         let (path, hosts) = (path.display(), hosts.join(" and "));
-        format!("the certificate of {path} is not for {hosts}: others are told that, and refuse it there")
+        format!(
+            "the certificate of {path} is not for {hosts}: that is advertised, and others refuse it there"
+        )
     })
 }
 
@@ -244,13 +248,13 @@ pub(crate) fn with_names_next(lacking: String) -> String {
     format!("{lacking}; {NAMES_NEXT}")
 }
 
-/// What others are told; none of an address on loopback that was not given for that: nobody comes from
+/// What is advertised; none of an address on loopback that was not given for that: nobody comes from
 /// elsewhere.
-fn told_elsewhere(settings: &Settings, listen: &str, advertise: &str) -> Option<Advertised> {
-    let told = advertised_or_named(settings, advertise, listen).ok()?; // one that is wrong is refused
+fn advertised_elsewhere(settings: &Settings, listen: &str, advertise: &str) -> Option<Advertised> {
+    let advertised = advertised_or_named(settings, advertise, listen).ok()?; // one that is wrong is refused
     let is_elsewhere = |ip: IpAddr| !ip.is_unspecified() && !ip.to_canonical().is_loopback();
     let listened = || Advertised::read(settings.text(listen));
-    told.or_else(|| listened().filter(|listened| listened.ip().is_some_and(is_elsewhere)))
+    advertised.or_else(|| listened().filter(|listened| listened.ip().is_some_and(is_elsewhere)))
 }
 
 /// Whether those who connect to this host take the certificate for its own.
@@ -324,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn check_fabric_of_every_address_wants_to_know_what_others_are_told() {
+    fn check_fabric_of_every_address_requires_what_is_advertised() {
         for any in ["0.0.0.0:7000", "[::]:7000"] {
             let refused = check(&[(LISTEN, any), (INSECURE, "true")]).unwrap_err();
             assert!(refused.contains("every address of this host"), "{refused}");
-            let told = [(LISTEN, any), (INSECURE, "true"), (ADVERTISE, "node-1.example:7000")];
-            assert_eq!(check(&told), Ok(true));
+            let advertised = [(LISTEN, any), (INSECURE, "true"), (ADVERTISE, "node-1.example:7000")];
+            assert_eq!(check(&advertised), Ok(true));
         }
     }
 
@@ -369,12 +373,12 @@ mod tests {
         assert_eq!(of("0.0.0.0:7090", "[2001:db8::1]:7000", ""), "[2001:db8::1]:7090");
         // The system has chosen the port.
         let settings = settings(&[(AGENT_ADDRESS, "127.0.0.1:0")]);
-        let told = advertised_agent(&settings, "127.0.0.1:4711".parse().unwrap());
-        assert_eq!(told.unwrap(), "127.0.0.1:4711");
+        let advertised = advertised_agent(&settings, "127.0.0.1:4711".parse().unwrap());
+        assert_eq!(advertised.unwrap(), "127.0.0.1:4711");
     }
 
     #[test]
-    fn address_that_is_a_name_is_looked_up_and_one_that_leads_nowhere_is_told() {
+    fn address_that_is_a_name_is_looked_up_and_one_that_leads_nowhere_is_reported() {
         let of = |text: &str| address(&settings(&[(HTTP, text)]), HTTP);
         assert!(of("localhost:7080").unwrap().ip().is_loopback());
         let refused = of("nowhere.invalid:7080").unwrap_err();
@@ -397,9 +401,9 @@ mod tests {
         assert!(warned(&[insecure, tls, tokens], true).is_empty());
     }
 
-    /// Other nodes were told a name at which the node listened for itself alone, and it said nothing.
+    /// Other nodes got a name at which the node listened for itself alone, and it said nothing.
     #[test]
-    fn name_that_others_are_told_and_that_is_loopback_here_is_warned_of() {
+    fn name_that_is_advertised_and_is_loopback_here_is_warned_of() {
         let warned = |values: &[(&str, &str)], listen: &str, http: &str| {
             let (listen, http) = (listen.parse().unwrap(), http.parse().unwrap());
             network_warnings(&settings(values), (listen, false), http)
@@ -408,10 +412,10 @@ mod tests {
         let both = [(LISTEN, "host-1:7000"), (HTTP, "host-1:7080")];
         let found = warned(&both, loopback[0], loopback[1]);
         assert_eq!(found.len(), 2, "{found:?}");
-        for (warning, told, next) in
+        for (warning, advertised, next) in
             [(&found[0], "`host-1:7000`", ADVERTISE), (&found[1], "`host-1:7080`", ADVERTISE_HTTP)]
         {
-            assert!(warning.contains(told) && warning.contains("127.0.1.1"), "{warning}");
+            assert!(warning.contains(advertised) && warning.contains("127.0.1.1"), "{warning}");
             assert!(warning.contains("/etc/hosts") && warning.contains(next), "{warning}");
         }
         assert!(warned(&both, own[0], own[1]).is_empty(), "others reach it");
@@ -440,7 +444,7 @@ mod tests {
 
     /// Nobody could connect, and the node and `cell doctor` called the certificate well.
     #[test]
-    fn certificate_that_is_not_for_what_others_are_told_is_found() {
+    fn certificate_that_is_not_for_what_is_advertised_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let [shown, key] = make(&folder, "node", &["node-1.example", "*.cell.example", "192.0.2.1"]);
         let [other, _] = make(&folder, "other", &["other.example"]);
@@ -467,9 +471,9 @@ mod tests {
             (&[(ADVERTISE, "a.example:1"), (ADVERTISE_HTTP, "a.example:2")], "not for a.example:"),
             (&[(ADVERTISE, "a.example:1"), (ADVERTISE_HTTP, "b.example:2")], "a.example and b.example:"),
         ];
-        for (told, hosts) in wrong {
-            let found = lacking(told).unwrap_or_default();
-            assert!(found.contains(hosts) && found.contains(&*shown), "{told:?}: {found}");
+        for (advertised, hosts) in wrong {
+            let found = lacking(advertised).unwrap_or_default();
+            assert!(found.contains(hosts) && found.contains(&*shown), "{advertised:?}: {found}");
         }
     }
 

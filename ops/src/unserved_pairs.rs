@@ -43,20 +43,20 @@ impl UnservedPairs {
         table: &[TablePair],
         reports: impl Iterator<Item = StatusReport<'r>>,
     ) -> UnservedPairs {
-        let (mut reported, mut told, mut full) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut reported, mut answered, mut full) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for report in reports {
-            told.insert(report.node);
+            answered.insert(report.node);
             reported.extend(report.pairs.iter().map(|pair| pair.pair));
             full.extend((report.pairs.len() >= PAIRS_MAX).then_some(report.node)); // there may be more
         }
         let lacks = |row: &&TablePair| {
             let is_known = reported.contains(&row.pair) || full.contains(&row.node);
-            !told.is_empty() && row.state == OwnedState::Serving && !is_known
+            !answered.is_empty() && row.state == OwnedState::Serving && !is_known
         };
         let missing = table.iter().filter(lacks);
         let missing: BTreeSet<_> =
             missing.map(|&TablePair { pair, node, epoch, .. }| MissingPair { pair, node, epoch }).collect();
-        let is_doubtful = missing.iter().any(|pair| told.contains(&pair.node));
+        let is_doubtful = missing.iter().any(|pair| answered.contains(&pair.node));
         let unserved = table.iter().filter(|row| is_unserved(row.state));
         let by_table = unserved.map(|row| (row.pair, row.state)).collect();
         UnservedPairs { by_table, missing, is_doubtful }
@@ -180,7 +180,7 @@ mod tests {
         let both = statuses([1, 2]);
         let there = UnservedPairs::of(&table, [report(0, &both)].into_iter());
         assert!(there.is_empty() && there.text().is_empty(), "whoever reports it");
-        assert!(UnservedPairs::of(&table, std::iter::empty()).is_empty(), "nobody tells: nothing is known");
+        assert!(UnservedPairs::of(&table, std::iter::empty()).is_empty(), "nobody reports: nothing is known");
     }
 
     /// With hosts that were not reached `cell status` waited for each of them twice.

@@ -703,7 +703,7 @@ mod tests {
         assert!(table.apply(&damaged, Csn(26)).is_err());
     }
 
-    /// A takeover forgets the ended ones among them; what it is not told of stays for ever.
+    /// A takeover forgets the ended ones among them; what it does not learn of stays for ever.
     #[test]
     fn sessions_are_those_that_have_results_here_or_aside() {
         let mut source = CompletionTable::default();

@@ -283,7 +283,7 @@ impl Restore {
     }
 
     fn begin(&mut self) -> Result<Stage, RecoveryError> {
-        self.environment.check_root()?; // after the claim: others are told why the pair is not served here
+        self.environment.check_root()?; // after the claim: others learn why the pair is not served here
         let row = &self.claim.row;
         let load = match &row.checkpoint {
             Some(checkpoint) => Some(Load::open(&*self.environment.storage, row, checkpoint)?),

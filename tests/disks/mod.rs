@@ -1,10 +1,10 @@
 //! Disks that fail under real nodes: power cuts that lose what was not flushed, writes that fail, flushes
 //! that fail.
 
-#[cfg(debug_assertions)]
-mod begun_early;
 mod flushes;
 mod several;
+#[cfg(debug_assertions)]
+mod started_early;
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ fn done(said: Said) -> Said {
 }
 
 /// A command of the admin API. It is refused, or comes to nothing, while a node that has just started has not
-/// told what it has, and while a pair takes part in a split.
+/// reported what it has, and while a pair takes part in a split.
 fn admin(server: &Server, arguments: &[&str]) {
     let http = server.http_address().to_string();
     wait::until(&format!("{arguments:?} is done"), || {

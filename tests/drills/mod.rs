@@ -97,11 +97,11 @@ fn wait_healthy(server: &Server) -> BTreeMap<u64, Vec<u64>> {
 /// The shape of the tree, once all nodes report theirs.
 fn shape(server: &Server) -> Value {
     let address = server.address().to_string();
-    let told = || {
+    let answer = || {
         let said = program::run(&["--json", "tree", "show", "--server", &address]);
         Some(said).filter(|said| said.code == Some(0))
     };
-    json(&wait::until_some("all nodes tell the shape of their trees", told))
+    json(&wait::until_some("all nodes report the shape of their trees", answer))
 }
 
 /// The same without pairs that have no range of keys, as one that was made ahead of need: a drill of a node

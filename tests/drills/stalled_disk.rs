@@ -37,15 +37,15 @@ fn written(writer: u64, number: u64) -> Vec<u8> {
 /// Keeps its writes under way until it is stopped, and waits for their ends; how many it wrote.
 fn write(server: &Server, writer: u64, stop: &AtomicBool, ended: &AtomicU64) -> u64 {
     let mut client = client(server, Search::Server);
-    let (mut begun, mut done) = (0, 0);
+    let (mut submitted, mut done) = (0, 0);
     loop {
-        while !stop.load(Ordering::SeqCst) && begun - done < OUTSTANDING {
-            let key = written(writer, begun);
+        while !stop.load(Ordering::SeqCst) && submitted - done < OUTSTANDING {
+            let key = written(writer, submitted);
             let put = Operation::Put { key: &key, value: &VALUE, condition: Condition::Always };
             client.submit(&put).expect("there is room for it");
-            begun += 1;
+            submitted += 1;
         }
-        if begun == done {
+        if submitted == done {
             return done;
         }
         if let Some(completion) = client.poll(Duration::from_millis(100)) {

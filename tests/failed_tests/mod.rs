@@ -53,12 +53,12 @@ fn tests_beyond_twenty_are_counted_and_a_log_without_tests_names_none() {
 fn tests_that_were_not_run_are_counted_and_named_by_the_list_of_all() {
     let folder = TempDir::new().unwrap();
     let [log, list] = ["log", "list"].map(|name| folder.path().join(name));
-    let begun = "        PASS [   0.015s] ( 1/30) cell-example::suite begun\n        \
+    let passed = "        PASS [   0.015s] ( 1/30) cell-example::suite begun\n        \
                  SLOW [>180.000s] (───) cell-example::suite begun_and_slow\n        \
                  PASS [ 190.000s] ( 2/30) cell-example::suite begun_and_slow\n";
     let end = "     Summary [ 190.000s] 2/30 tests run: 2 passed, 0 skipped\n\
                warning: 28/30 tests were not run\nerror: test run failed\n";
-    fs::write(&log, [begun, end].concat()).unwrap();
+    fs::write(&log, [passed, end].concat()).unwrap();
     assert_eq!(shown(&log), "test: 28/30 tests were not run\n");
     let name = |number: u32| format!("cell-example::suite not_begun_{number}\n");
     let listed = |names: String| {

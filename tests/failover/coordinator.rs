@@ -113,15 +113,15 @@ pub(crate) fn is_silent(server: &Server, node: u16) -> bool {
 
 /// While all are silent, what they saw last is shown nowhere as if it were so.
 fn assert_nothing_is_called_served(server: &Server, nodes: u16) {
-    let told = |node: u16, path: &str| server.http_of(node, path).expect("its HTTP answers").1;
+    let answer = |node: u16, path: &str| server.http_of(node, path).expect("its HTTP answers").1;
     for node in 0..nodes {
-        let ready = told(node, "/readyz?verbose");
+        let ready = answer(node, "/readyz?verbose");
         assert!(!ready.contains("all served"), "{ready}");
         assert!(ready.contains("[-]warnings: this node waits for its coordinator"), "{ready}");
         let unserved = "\ncell_cluster_pairs_unserved NaN\n";
-        assert!(told(node, "/metrics").contains(unserved), "node {node} counts what it cannot know");
+        assert!(answer(node, "/metrics").contains(unserved), "node {node} counts what it cannot know");
     }
-    let status = told(0, "/api/v1/cluster/status");
+    let status = answer(0, "/api/v1/cluster/status");
     let status: Value = serde_json::from_str(&status).expect("a document");
     assert_eq!((&status["pairs"]["served"], &status["verdict"]["level"]), (&0.into(), &"critical".into()));
 }

@@ -362,8 +362,8 @@ fn pair_that_one_survivor_cannot_read_is_served_by_another_and_the_one_is_warned
     let warning = format!("could not read the log of pair {pair} that node 0 read: look at its mount");
     store.server.wait_http(2, "/readyz?verbose", &format!("[-]warnings: it {warning}"));
     store.server.wait_http(0, "/api/v1/events", &format!("node-2 {warning}"));
-    let told = store.cell(&["status"]);
-    assert!(told.out.contains(&format!("it {warning}")), "{told:?}");
+    let shown = store.cell(&["status"]);
+    assert!(shown.out.contains(&format!("it {warning}")), "{shown:?}");
     assert_eq!(store.unserved(SERVED_WITHIN_MS).0, BTreeSet::new(), "and nothing is lost");
     store.write(&store.values.keys().cloned().collect());
     // Its other life knows nothing of that, and the pair's own node is back.

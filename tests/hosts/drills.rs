@@ -69,7 +69,7 @@ fn wait_well(scene: &Scene<'_>) {
 /// How many pairs with keys the node of each host has that has any.
 fn keyed_pairs(scene: &Scene<'_>) -> BTreeMap<u16, usize> {
     let (client, servers) = (scene.hosts.client(), scene.store.servers());
-    let shape = wait::until_some("all nodes tell the shape of their trees", || {
+    let shape = wait::until_some("all nodes report the shape of their trees", || {
         let said = scene.store.cell(client, &servers, &["tree", "show", "--json"]);
         serde_json::from_str::<Value>(&said.out).ok().filter(|_| said.code == Some(0))
     });

@@ -16,17 +16,17 @@ fn unix_ms() -> u64 {
 }
 
 /// The pair's events as a node reports them, oldest first: what, and when.
-fn told(events: &Value, pair: u64) -> Vec<(String, u64)> {
+fn move_events(events: &Value, pair: u64) -> Vec<(String, u64)> {
     let of_pair = |event: &&Value| event["details"]["pair"] == pair;
-    let told = |event: &Value| {
+    let dated = |event: &Value| {
         let what = event["details"]["what"].as_str().expect("a text").to_owned();
         (what, event["at_unix_ms"].as_u64().expect("a number"))
     };
-    rows(events, "events").iter().rev().filter(of_pair).map(told).collect()
+    rows(events, "events").iter().rev().filter(of_pair).map(dated).collect()
 }
 
 #[test]
-fn move_is_counted_by_both_ends_and_told_by_every_node_at_its_times() {
+fn move_is_counted_by_both_ends_and_reported_by_every_node_at_its_times() {
     let known = KnownCluster::start();
     let address = known.server.address().to_string();
     let regions = known.document(FROM, "regions");
@@ -50,13 +50,13 @@ fn move_is_counted_by_both_ends_and_told_by_every_node_at_its_times() {
         assert_eq!([known.metric(FROM, name), known.metric(TO, name)], [0, 1], "{name}");
     }
     for node in known.nodes() {
-        let events = known.wait_document(node, "events?kind=move", "the move is told", |events| {
-            told(events, pair).len() == 3
+        let events = known.wait_document(node, "events?kind=move", "the move is reported", |events| {
+            move_events(events, pair).len() == 3
         });
-        let told = told(&events, pair);
-        let (what, at): (Vec<_>, Vec<_>) = told.iter().map(|(what, at)| (what.as_str(), *at)).unzip();
+        let steps = move_events(&events, pair);
+        let (what, at): (Vec<_>, Vec<_>) = steps.iter().map(|(what, at)| (what.as_str(), *at)).unzip();
         assert_eq!(what, ["begun", "handed", "moved"]);
-        assert!(at.is_sorted() && (before..=unix_ms()).contains(&at[0]), "{before} {told:?}");
+        assert!(at.is_sorted() && (before..=unix_ms()).contains(&at[0]), "{before} {steps:?}");
         let seen = known.wait_document(node, "moves?scope=node", "each node has seen it", |moves| {
             rows(moves, "moves").iter().any(|of| of["pair"] == pair && of["outcome"] == "moved")
         });

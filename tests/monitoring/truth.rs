@@ -30,7 +30,7 @@ fn is_whole(status: &Value, entries_all: u64) -> bool {
 }
 
 /// The events of a node's death, as one node reports them, newest first: id and time.
-fn told(document: &Value, incarnation: &str) -> Vec<(String, u64)> {
+fn death_events(document: &Value, incarnation: &str) -> Vec<(String, u64)> {
     let of = |event: &Value| {
         let id = event["id"].as_str().expect("a text").to_owned();
         (id, event["at_unix_ms"].as_u64().expect("a number"))
@@ -68,25 +68,25 @@ fn documents_say_what_is_true_whole_in_part_and_after_a_death() {
     // One node's answers are missing: sums leave its part out and say so, and nothing is green.
     let process = known.server.view().process(AWAY).expect("it runs");
     stop(process);
-    let told_of = all - known.entries_of(AWAY);
+    let entries_reported = all - known.entries_of(AWAY);
     let status = known.wait_document(0, "cluster/status", "a node is missing", |status| {
         rows(status, "missing").len() == 1 && status["missing"][0]["node"] == AWAY
     });
     signal(process, Signal::CONT); // long before its lease ends
-    assert_eq!(entries(&status), told_of, "{status}");
+    assert_eq!(entries(&status), entries_reported, "{status}");
     assert_ne!(status["verdict"]["level"], "ok", "{status}");
     assert_eq!(status["faults_survivable"]["nodes"], 0, "{status}");
-    known.wait_document(0, "cluster/status", "all is told again", |status| is_whole(status, all));
+    known.wait_document(0, "cluster/status", "all is reported again", |status| is_whole(status, all));
 
-    // A death: what came of it is told in its order and at its times.
+    // A death: what came of it is reported in its order and at its times.
     let row = |status: &Value| rows(status, "nodes").iter().find(|row| row["node"] == AWAY).cloned();
     let status = known.wait_document(0, "nodes", "its row is there", |status| row(status).is_some());
     let incarnation = row(&status).expect("its row")["incarnation"].as_str().expect("a text").to_owned();
     let killed = unix_ms();
     signal(process, Signal::KILL);
     let is_over = |events: &Value| {
-        let told = told(events, &incarnation);
-        let has = |kind: &str| told.iter().any(|(id, _)| id.starts_with(kind));
+        let seen = death_events(events, &incarnation);
+        let has = |kind: &str| seen.iter().any(|(id, _)| id.starts_with(kind));
         has("left-") && (!has("incident-") || has("over-")) && joined(events, &incarnation).is_some()
     };
     known.wait_document(0, "cluster/status", "every pair is served again", |status| {
@@ -94,15 +94,15 @@ fn documents_say_what_is_true_whole_in_part_and_after_a_death() {
             row(status).is_some_and(|row| row["incarnation"] != *incarnation && row["state"] == "serving");
         lives && is_whole(status, all)
     });
-    let events = known.wait_document(0, "events", "its death is told", is_over);
+    let events = known.wait_document(0, "events", "its death is reported", is_over);
     let now = unix_ms();
-    let told = told(&events, &incarnation);
-    assert!(told.iter().all(|(_, at)| (killed..=now).contains(at)), "{killed}..{now}: {told:?}");
-    let place = |kind: &str| told.iter().position(|(id, _)| id.starts_with(kind));
+    let seen = death_events(&events, &incarnation);
+    assert!(seen.iter().all(|(_, at)| (killed..=now).contains(at)), "{killed}..{now}: {seen:?}");
+    let place = |kind: &str| seen.iter().position(|(id, _)| id.starts_with(kind));
     // Newest first.
     for (later, earlier) in [("over-", "takeover-"), ("takeover-", "incident-"), ("incident-", "left-")] {
         if let (Some(later), Some(earlier)) = (place(later), place(earlier)) {
-            assert!(later < earlier, "{told:?}");
+            assert!(later < earlier, "{seen:?}");
         }
     }
     let left = rows(&events, "events").iter().position(|event| event["id"] == format!("left-{incarnation}"));
@@ -131,27 +131,27 @@ fn hot(heat: &Value) -> Vec<usize> {
 #[test]
 fn one_sided_reads_are_in_the_heat_of_their_range_and_in_no_other() {
     let known = KnownCluster::start();
-    let told = |node| known.metric(node, "cell_client_reads_told_total");
-    let all_told = || known.nodes().map(told).sum::<u64>();
+    let reported = |node| known.metric(node, "cell_client_reads_told_total");
+    let all_reported = || known.nodes().map(reported).sum::<u64>();
     let key = known.key(7);
     let mut made = 0;
     for transport in [Transport::Tcp, Transport::Shm] {
-        let before = all_told();
+        let before = all_reported();
         let options = ClientOptions { transport, search: Search::Client, ..ClientOptions::default() };
         let address = known.server.address().to_string();
         let mut client = Client::connect(&address, options).expect("the cluster serves");
         for _ in 0..READS {
             assert!(client.get(&key).expect("it is served").is_some());
         }
-        wait::until("the client's reads are told of", || {
+        wait::until("the client's reads are reported", || {
             client.get(&key).expect("it is served"); // a report leaves when the client is at work
-            all_told() - before >= READS * 9 / 10
+            all_reported() - before >= READS * 9 / 10
         });
         made += client.one_sided_counters().expect("it reads one-sidedly").started;
     }
     // A read that was tried again counts again; there are few of them, and nobody else reads.
-    assert!(all_told() <= made + made / 5, "{} were told of {made}", all_told());
-    assert_eq!(known.nodes().filter(|node| told(*node) > 0).count(), 1, "by one node, whose key it is");
+    assert!(all_reported() <= made + made / 5, "{} were reported of {made}", all_reported());
+    assert_eq!(known.nodes().filter(|node| reported(*node) > 0).count(), 1, "by one node, whose key it is");
     for node in known.nodes() {
         let path = "tree/heat?columns=512&step=10";
         let heat = known.wait_document(node, path, "the heat is there", |heat| {

@@ -44,7 +44,7 @@ impl Case<'_> {
         // A node that is late is left out of the list.
         let all =
             || Some(program::run(&["region", "ls", "--http", &http])).filter(|said| said.code == Some(0));
-        wait::until_some("all nodes tell of their regions", all).out
+        wait::until_some("all nodes report their regions", all).out
     }
 
     /// The pair is where it was, and its move is over.
@@ -99,7 +99,7 @@ fn bad_input_is_refused(case: &Case<'_>) {
     }
     assert_eq!(post("/api/v1/moves?reason=%20&hurry=1", r#"{"pair": 1, "to": 1}"#), 400);
     assert_eq!(post("/api/v1/moves:cancel", "{}"), 400);
-    assert_eq!(case.server.move_of(asked, pair), None, "nothing has begun");
+    assert_eq!(case.server.move_of(asked, pair), None, "nothing has started");
 }
 
 fn dry_run_does_nothing(case: &Case<'_>) {
@@ -156,8 +156,8 @@ fn wait_ends_with_a_cancelled_move(case: &Case<'_>) {
 fn dead_node_gets_nothing(case: &Case<'_>) {
     let Ends { pair, target, asked, .. } = case.ends;
     case.server.take_down(target);
-    let (status, begun) = case.server.ask_move(asked, pair, target);
-    assert!(matches!(status, 200 | 404 | 409), "{begun}");
+    let (status, answer) = case.server.ask_move(asked, pair, target);
+    assert!(matches!(status, 200 | 404 | 409), "{answer}");
     let view = case.server.wait_view("without the dead", |view| {
         view.pairs().iter().all(|row| view.is_served(row["pair"].as_u64().unwrap_or(0)))
     });

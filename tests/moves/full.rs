@@ -107,7 +107,7 @@ fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source
         said.err.contains("has memory for") && said.err.contains("choose a node with more room"),
         "{said:?}"
     );
-    assert_eq!(server.move_of(ends.asked, ends.pair), None, "nothing has begun");
+    assert_eq!(server.move_of(ends.asked, ends.pair), None, "nothing has started");
 
     let joined = Joined::start(&server, &["--log-segment-bytes=16MiB"]);
     let ends = Ends { target: JOINED.into(), ..ends };

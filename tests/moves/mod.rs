@@ -141,7 +141,7 @@ fn assert_shown(server: &Server, ends: &Ends) {
     // It was shown at its old owner for up to a second.
     let http = server.http_address_of(ends.asked).to_string();
     // A node that has much to do may not answer, or leave out another one.
-    let listed = wait::within(MOVES_WITHIN, "all nodes tell of their regions", || {
+    let listed = wait::within(MOVES_WITHIN, "all nodes report their regions", || {
         let said = program::run(&["region", "ls", "--json", "--http", &http]);
         Some(said).filter(|said| said.code == Some(0))
     });
@@ -246,9 +246,9 @@ fn reaches(server: &Server, held: &mut Held, stage: Stage) -> bool {
     if stage == Stage::Wanted {
         held.stop(source_process);
     }
-    let (status, begun) = server.ask_move(asked, pair, target);
-    assert_eq!(status, 200, "{begun}");
-    let number = begun["move"]["number"].clone();
+    let (status, answer) = server.ask_move(asked, pair, target);
+    assert_eq!(status, 200, "{answer}");
+    let number = answer["move"]["number"].clone();
     let stands = |stage: Stage| {
         let what = format!("{} or over", stage.name());
         let of = server.wait_move(asked, pair, &what, |of| {

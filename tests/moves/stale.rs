@@ -94,8 +94,8 @@ fn is_handed_to_who_stands_still(server: &Server, held: &mut Held) -> bool {
 /// answers late, or not at all.
 fn begin(server: &Server, ends: &Ends) -> Option<Value> {
     let Ends { pair, target, asked, .. } = *ends;
-    wait::until_some("the move has begun", || match server.try_move(asked, pair, target) {
-        Some((200, begun)) => Some(Some(begun["move"]["number"].clone())),
+    wait::until_some("the move has started", || match server.try_move(asked, pair, target) {
+        Some((200, answer)) => Some(Some(answer["move"]["number"].clone())),
         _ if server.view().pair(pair)["node"] == target => Some(None),
         _ => {
             let under_way = server.move_of(asked, pair).filter(|of| !is_over(of));

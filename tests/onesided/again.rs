@@ -85,15 +85,15 @@ fn amid_reads(clients: &mut [(String, Client)], work: impl FnOnce()) {
 }
 
 fn move_pair(server: &Server, pair: u64, to: u64) {
-    let (status, begun) = server.ask_move(0, pair, to);
-    assert_eq!(status, 200, "{begun}");
-    let number = begun["move"]["number"].clone();
+    let (status, answer) = server.ask_move(0, pair, to);
+    assert_eq!(status, 200, "{answer}");
+    let number = answer["move"]["number"].clone();
     server.wait_move(0, pair, "over", |of| of["number"] == number && !of["outcome"].is_null());
     server.wait_view("served by its target", |view| view.is_served(pair) && view.pair(pair)["node"] == to);
 }
 
 /// The node of the root has both pairs, and serves the smaller one first: who asks then which memory there is
-/// is not told of the root's.
+/// does not learn of the root's.
 pub(crate) fn nodes_begin_anew(transports: &[Transport], flags: &[&str], filling: u64) {
     let mut server = start(flags);
     let mut clients = clients(&server, transports);

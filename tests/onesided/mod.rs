@@ -65,7 +65,7 @@ fn killed_server_is_reported_and_writes_go_on_when_it_is_back() {
 }
 
 #[test]
-fn memory_of_nodes_that_have_all_begun_anew_is_searched_again() {
+fn memory_of_nodes_that_have_all_restarted_is_searched_again() {
     again::nodes_begin_anew(&[Transport::Tcp, Transport::Shm, Transport::Auto], &SIZES, 400);
 }
 

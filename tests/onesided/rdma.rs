@@ -63,7 +63,7 @@ fn killed_server_is_reported_over_rdma_and_writes_go_on_when_it_is_back() {
 }
 
 #[test]
-fn memory_of_nodes_that_have_all_begun_anew_is_searched_again_over_rdma() {
+fn memory_of_nodes_that_have_all_restarted_is_searched_again_over_rdma() {
     if is_there() {
         again::nodes_begin_anew(&[Transport::Verbs], &SMALL, 60);
     }

@@ -173,7 +173,7 @@ fn disk_too_small_for_a_store_is_refused_with_its_size() {
         "{said}"
     );
     assert!(said.contains("next: give a folder on a larger disk"), "{said}");
-    assert!(!data.join("coordinator").exists(), "nothing is begun");
+    assert!(!data.join("coordinator").exists(), "nothing is started");
     let node = server.node_command(0).args(["--log-segment-bytes", "8MiB"]).status();
     assert_eq!(node.expect("cell can be started").code(), Some(2), "nor by a node alone: {}", server.log());
 }

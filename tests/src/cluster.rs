@@ -129,13 +129,13 @@ impl Server {
     pub fn wait_view(&self, what: &str, wanted: impl Fn(&View) -> bool) -> View {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let view = self.view();
             if wanted(&view) {
                 return view;
             }
             assert!(Instant::now() < deadline, "not {what}: {view:?}");
-            wait::rest_after(begun.elapsed());
+            wait::rest_after(started.elapsed());
         }
     }
 

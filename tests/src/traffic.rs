@@ -96,7 +96,7 @@ pub struct Traffic {
     is_slow: AtomicBool,
     stop: AtomicBool,
     values: AtomicU64,
-    /// Writes that ledger clients were told of as done.
+    /// Writes that were returned to ledger clients as done.
     acknowledged: AtomicU64,
     /// Operations of all clients that were not answered in their time.
     failed: AtomicU64,
@@ -285,7 +285,7 @@ impl Traffic {
         self.keep_ledger_at(&self.servers, client, deadline)
     }
 
-    /// As [`Traffic::keep_ledger`], of a client that is told of these servers.
+    /// As [`Traffic::keep_ledger`], of a client that is given these servers.
     ///
     /// # Panics
     /// As for [`Traffic::keep_ledger`].
@@ -338,7 +338,7 @@ impl Traffic {
         self.meet_at(&self.servers, client, deadline)
     }
 
-    /// As [`Traffic::meet`], of a client that is told of these servers.
+    /// As [`Traffic::meet`], of a client that is given these servers.
     ///
     /// # Panics
     /// As for [`Traffic::meet`].

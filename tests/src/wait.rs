@@ -39,12 +39,12 @@ pub fn until_some<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
 pub fn within<T>(patience: Duration, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
-        let begun = Instant::now();
+        let started = Instant::now();
         if let Some(found) = found() {
             return found;
         }
         assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
-        rest_after(begun.elapsed());
+        rest_after(started.elapsed());
     }
 }
 

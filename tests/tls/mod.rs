@@ -59,7 +59,7 @@ fn operations_go_over_tls_and_so_do_one_sided_reads() {
 }
 
 #[test]
-fn who_does_not_speak_as_the_server_does_is_told_what_helps() {
+fn who_does_not_speak_as_the_server_does_is_refused_with_what_helps() {
     let authority = Authority::new("one");
     let folder = authority.folder(&["127.0.0.1"]);
     let server = start(&folder);

@@ -154,7 +154,7 @@ impl Drop for Node {
     }
 }
 
-/// Others are told the name, and look it up again. The machine of `tests/rdma-vm` has both.
+/// The name is advertised, and others look it up again. The machine of `tests/rdma-vm` has both.
 #[test]
 fn node_that_listens_at_a_name_or_an_ipv6_address_is_read_over_rdma() {
     if !is_there() {

@@ -102,9 +102,9 @@ fn is_unfit(option: &str) -> bool {
 pub(crate) fn direct_device(file: impl AsFd) -> Option<u64> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let about = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, wanted).ok()?;
-    let is_told = about.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let is_reported = about.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     let aligns = [about.stx_dio_mem_align, about.stx_dio_offset_align];
-    let is_direct = is_told
+    let is_direct = is_reported
         && aligns.iter().all(|align| (1..=ALIGN).contains(align))
         && !about.stx_attributes.contains(StatxAttributes::DAX);
     is_direct.then(|| makedev(about.stx_dev_major, about.stx_dev_minor))

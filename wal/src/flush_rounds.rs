@@ -41,7 +41,7 @@ pub struct FlushRounds {
     /// Completed writes that belong to a flush which has not started.
     gathered: usize,
     /// Flushes that have started.
-    begun: u64,
+    started: u64,
     /// Flushes that have ended well.
     ended: u64,
     failed: Option<Errno>,
@@ -58,7 +58,7 @@ impl FlushRounds {
         self.given_up(bytes);
         self.gathered += 1;
         let under_way = self.is_under_way() && planted(Mutant::FlushBegunEarly);
-        FlushNumber(self.begun + u64::from(!under_way))
+        FlushNumber(self.started + u64::from(!under_way))
     }
 
     /// A write that was on its way is not any more: it failed, or its device is gone.
@@ -76,7 +76,7 @@ impl FlushRounds {
     pub fn begin(&mut self) -> bool {
         let is_due = self.failed.is_none() && !self.is_under_way() && self.awaited == 0 && self.gathered > 0;
         if is_due {
-            self.begun += 1;
+            self.started += 1;
             self.gathered = 0;
         }
         is_due
@@ -87,9 +87,9 @@ impl FlushRounds {
     /// # Panics
     /// If none is.
     pub fn end(&mut self, result: Result<(), Errno>) {
-        assert!(self.is_under_way(), "a flush ends that has begun");
+        assert!(self.is_under_way(), "a flush ends that has started");
         match result {
-            Ok(()) => self.ended = self.begun,
+            Ok(()) => self.ended = self.started,
             Err(errno) => self.failed = Some(errno),
         }
     }
@@ -103,7 +103,7 @@ impl FlushRounds {
     /// Whether a flush has started and not ended.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {
-        self.begun > self.ended && self.failed.is_none()
+        self.started > self.ended && self.failed.is_none()
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     const BYTES: usize = 4096;
 
-    fn begun(rounds: &mut FlushRounds) -> &mut FlushRounds {
+    fn begin(rounds: &mut FlushRounds) -> &mut FlushRounds {
         assert!(rounds.begin());
         rounds
     }
@@ -164,13 +164,13 @@ mod tests {
         let mut rounds = FlushRounds::default();
         rounds.sent(BYTES);
         let first = rounds.completed(BYTES);
-        begun(&mut rounds);
+        begin(&mut rounds);
         rounds.sent(BYTES);
         let late = rounds.completed(BYTES);
         assert!(!rounds.begin(), "one at a time");
         rounds.end(Ok(()));
         assert_eq!((rounds.outcome(first), rounds.outcome(late)), (Some(Ok(())), None));
-        begun(&mut rounds).end(Ok(()));
+        begin(&mut rounds).end(Ok(()));
         assert_eq!(rounds.outcome(late), Some(Ok(())));
         assert!(!rounds.begin(), "there is nothing to flush");
     }
@@ -185,11 +185,11 @@ mod tests {
         let first = rounds.completed(BYTES);
         assert!(!rounds.begin(), "the other write is on its way");
         rounds.given_up(BYTES);
-        begun(&mut rounds).end(Ok(()));
+        begin(&mut rounds).end(Ok(()));
         assert_eq!(rounds.outcome(first), Some(Ok(())));
         let long = rounds.completed(AWAITED_BYTES_MAX + 1);
         assert_eq!(rounds.outcome(long), None);
-        begun(&mut rounds).end(Ok(()));
+        begin(&mut rounds).end(Ok(()));
         assert_eq!(rounds.outcome(long), Some(Ok(())));
     }
 
@@ -198,10 +198,10 @@ mod tests {
         let mut rounds = FlushRounds::default();
         rounds.sent(BYTES);
         let durable = rounds.completed(BYTES);
-        begun(&mut rounds).end(Ok(()));
+        begin(&mut rounds).end(Ok(()));
         rounds.sent(BYTES);
         let lost = rounds.completed(BYTES);
-        begun(&mut rounds);
+        begin(&mut rounds);
         rounds.sent(BYTES);
         let next = rounds.completed(BYTES);
         rounds.end(Err(Errno::EIO));

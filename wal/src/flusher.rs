@@ -76,8 +76,8 @@ impl Flusher {
         Flusher::start_with(ground, choice, || {})
     }
 
-    /// As [`Flusher::start`]. `after_sync` is called whenever the disk has flushed, before anybody is told:
-    /// with it a test has writes complete while a flush is under way, which else is up to the disk.
+    /// As [`Flusher::start`]. `after_sync` is called whenever the disk has flushed, before anybody is
+    /// notified: with it a test has writes complete while a flush is under way, which else is up to the disk.
     ///
     /// # Errors
     /// As [`Flusher::start`].

@@ -35,7 +35,7 @@ impl LogRoot {
     ///
     /// # Errors
     /// The system's: it is not known.
-    pub fn has_begun(folder: &Path) -> io::Result<bool> {
+    pub fn has_started(folder: &Path) -> io::Result<bool> {
         folder.join(ID_FILE).try_exists()
     }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn log_root_that_is_away_or_another_is_told_from_the_one_that_was_opened() {
+    fn log_root_that_is_away_or_another_is_distinguished_from_the_one_that_was_opened() {
         let folder = tempfile::tempdir().unwrap();
         let (root, away) = (folder.path().join("log"), folder.path().join("away"));
         let storage = LogRoot::open(&root).unwrap().storage;

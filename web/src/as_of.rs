@@ -115,7 +115,7 @@ mod tests {
             let nodes = listed["drains"].as_array().unwrap().iter();
             nodes.map(|row| row["node"].as_u64().unwrap()).collect::<Vec<_>>()
         };
-        let told = |text: &str| {
+        let is_logged = |text: &str| {
             let listed = ask(&cluster, "/api/v1/events?kind=drain").body;
             listed["events"]
                 .as_array()
@@ -127,10 +127,10 @@ mod tests {
         for node in [7, 8] {
             drains.remove(NodeId(node), &author).unwrap();
             assert_eq!(removed(), [u64::from(node)]);
-            assert!(told(&format!("node-{node} was removed from the cluster")), "{node}");
+            assert!(is_logged(&format!("node-{node} was removed from the cluster")), "{node}");
             drains.end(&[NodeId(node)]).unwrap();
             assert_eq!(removed(), [0_u64; 0], "its end leaves no row");
-            assert!(told(&format!("node-{node} may join again")), "{node}");
+            assert!(is_logged(&format!("node-{node} may join again")), "{node}");
         }
     }
 

@@ -149,7 +149,7 @@ impl Standing {
                 format!("does not hold yet: {whom} refuse it; see this machine's clock, or {next}")
             }
             Standing::Unknown => {
-                format!("has dates that cannot be read: nobody is told when it ends; {next}")
+                format!("has dates that cannot be read: nobody is warned when it ends; {next}")
             }
         })
     }
@@ -184,7 +184,7 @@ struct NamesWarning {
 }
 
 /// The certificates in use. One that comes to its end is warned of, in the log once a day, and so is one that
-/// is not for what others are told of this node, in the log once.
+/// is not for what is advertised of this node, in the log once.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateWatch {
     files: Mutex<Vec<WatchedFile>>,

@@ -88,8 +88,12 @@ pub(crate) fn encode(
     for (name, help, count) in [
         ("client_fallbacks", "Searches that one-sided reads did not answer", totals.counts.fallbacks),
         ("client_reads", "One-sided reads that clients have reported", totals.counts.reads),
-        ("client_reads_told", "One-sided reads of which clients told the meganode", totals.told_reads),
-        ("client_reads_untold", "One-sided reads that are in no meganode's figures", totals.untold_reads),
+        ("client_reads_told", "One-sided reads of which clients told the meganode", totals.reported_reads),
+        (
+            "client_reads_untold",
+            "One-sided reads that are in no meganode's figures",
+            totals.unattributed_reads,
+        ),
         ("client_reports", "Reports of clients", totals.reports),
         ("client_reports_dropped", "Reports of clients for which there was no room", totals.dropped),
     ] {
@@ -145,7 +149,7 @@ mod tests {
         let counts =
             ClientCounts { one_sided: 9, torn: 2, not_trusted: 3, fallbacks: 4, ..ClientCounts::default() };
         let totals = ClientTotals { reports: 5, dropped: 1, counts, ..ClientTotals::default() };
-        snapshot.client_totals = ClientTotals { told_reads: 7, untold_reads: 6, ..totals };
+        snapshot.client_totals = ClientTotals { reported_reads: 7, unattributed_reads: 6, ..totals };
         snapshot.clients = vec![client(1, 1), client(2, 1)];
         let text = crate::metrics::render(std::sync::Arc::new(snapshot), Duration::ZERO, Default::default())
             .unwrap();

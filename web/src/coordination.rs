@@ -84,7 +84,7 @@ impl Unanswered {
     }
 
     /// What a change answers that was to read something before it, or that was to be checked only.
-    pub(crate) fn unbegun(self) -> Problem {
+    pub(crate) fn unstarted(self) -> Problem {
         self.not_read(" Nothing was changed.")
     }
 
@@ -207,13 +207,13 @@ mod tests {
         );
         let may_be_made = "The change may still be made.";
         assert!(problem.detail.ends_with(may_be_made) && problem.next.as_deref() == Some("look first"));
-        let unbegun = Unanswered::Absent.undone("look first");
-        assert!(unbegun.detail.ends_with("Nothing was changed."), "{unbegun:?}");
+        let unstarted = Unanswered::Absent.undone("look first");
+        assert!(unstarted.detail.ends_with("Nothing was changed."), "{unstarted:?}");
         let read = Unanswered::Absent.unread();
         assert_eq!((read.status.as_u16(), read.code), (503, "coordinator_down"));
         assert!(!read.detail.contains("changed"), "it was to read only: {read:?}");
         let late = Unanswered::Late { patience: CHANGE_PATIENCE };
-        assert!(late.unbegun().detail.ends_with(" Nothing was changed."));
+        assert!(late.unstarted().detail.ends_with(" Nothing was changed."));
         let late = Unanswered::Late { patience: CHANGE_PATIENCE }.undone("look first");
         assert_eq!(late.next.as_deref(), Some("look first"));
         assert!(
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn call_is_not_said_to_be_carried_out_and_to_have_changed_nothing() {
         let unknown = || Unanswered::Failed(ClusterError::OutcomeUnknown(ErrorKind::TimedOut.into()));
-        for read in [unknown().unread(), unknown().unbegun()] {
+        for read in [unknown().unread(), unknown().unstarted()] {
             assert!(read.detail.contains("did not answer in time"), "{read:?}");
             assert!(!read.detail.contains("carried out") && !read.detail.contains("may still"), "{read:?}");
         }
@@ -242,9 +242,9 @@ mod tests {
             let refusal = CoordinatorRefusal::Version { asked: 3, known: 2 };
             Unanswered::Failed(ClusterError::Refused(refusal))
         };
-        for told in [version().unread(), version().undone("look first")] {
-            assert!(told.detail.contains("speaks version 2 of its protocol"), "{told:?}");
-            assert_eq!(told.next.as_deref(), Some(VERSION_NEXT), "its process runs");
+        for refused in [version().unread(), version().undone("look first")] {
+            assert!(refused.detail.contains("speaks version 2 of its protocol"), "{refused:?}");
+            assert_eq!(refused.next.as_deref(), Some(VERSION_NEXT), "its process runs");
         }
         let not_reached = ClusterError::NotReached(ErrorKind::ConnectionRefused.into());
         let problem = Unanswered::Failed(not_reached).undone("look first");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::words::counted;
 
 /// A node is to be emptied.
-const BEGUN: &str = "drain";
+const STARTED: &str = "drain";
 /// What does not come on.
 const STALL: &str = "stall";
 /// A node may not join any more.
@@ -48,7 +48,7 @@ pub(crate) fn news(before: &ClusterSnapshot, now: &ClusterSnapshot) -> Vec<Drain
             true => format!("{} may join again", row.node),
             false => format!("{} is not to be emptied any more", row.node),
         };
-        news.push(told("undrained", row, text));
+        news.push(drain_news("undrained", row, text));
     }
     news
 }
@@ -67,35 +67,35 @@ fn of_row(
     if row.removed {
         if then.is_none_or(|then| !then.removed) {
             let text = format!("{node} was removed from the cluster, {by}");
-            news.push(told(REMOVED, row, text));
+            news.push(drain_news(REMOVED, row, text));
         }
         return;
     }
     if then.is_none() {
         let text = format!("{node} is to be emptied of {}, {by}", counted(left, "pair"));
-        news.push(told(BEGUN, row, text));
+        news.push(drain_news(STARTED, row, text));
     }
     if left == 0 && (then.is_none() || pairs_of(before, node) > 0) {
-        news.push(told("drained", row, format!("{node} is empty, and can be stopped")));
+        news.push(drain_news("drained", row, format!("{node} is empty, and can be stopped")));
     }
     if let Some(stall) = &row.stall
         && then.is_none_or(|then| then.stall.as_ref() != Some(stall))
         && left > 0
     {
-        news.push(told(STALL, row, format!("{node} cannot be emptied: {stall}")));
+        news.push(drain_news(STALL, row, format!("{node} cannot be emptied: {stall}")));
     }
 }
 
-fn told(what: &str, row: &DrainRow, text: String) -> DrainNews {
+fn drain_news(what: &str, row: &DrainRow, text: String) -> DrainNews {
     let DrainRow { node, who, why, since_unix_ms, stall, .. } = row;
     let id = format!("{what}-{}-{since_unix_ms}", node.0);
     // The row's date is that of its begin.
-    let is_dated = matches!(what, BEGUN | REMOVED);
+    let is_dated = matches!(what, STARTED | REMOVED);
     DrainNews {
         id,
         at_unix_ms: if is_dated { *since_unix_ms } else { 0 },
         node: *node,
-        is_begin: what == BEGUN,
+        is_begin: what == STARTED,
         is_warning: what == STALL,
         text,
         details: json!({"who": who, "why": why, "stall": stall}),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_is_told_when_it_begins_stands_still_is_over_and_is_taken_back() {
+    fn drain_is_reported_when_it_begins_stands_still_is_over_and_is_taken_back() {
         let stalled = DrainRow { stall: Some("pair-1 cannot move: no room".to_owned()), ..row(5) };
         let removed = DrainRow { removed: true, since_unix_ms: 9, ..row(5) };
         let looks = [
@@ -136,7 +136,7 @@ mod tests {
         let all: Vec<DrainNews> = looks.windows(2).flat_map(|two| news(&two[0], &two[1])).collect();
         let dates: Vec<u64> = all.iter().map(|news| news.at_unix_ms).filter(|at| *at > 0).collect();
         assert_eq!(dates, [5, 9, 11], "of begins, and of what was removed");
-        let told: Vec<String> = all.into_iter().map(|news| news.text).collect();
+        let texts: Vec<String> = all.into_iter().map(|news| news.text).collect();
         let expected = [
             "node-3 is to be emptied of 2 pairs, by ops: new disk",
             "node-3 cannot be emptied: pair-1 cannot move: no room",
@@ -147,6 +147,6 @@ mod tests {
             "node-3 is empty, and can be stopped",
             "node-3 is not to be emptied any more",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(texts, expected);
     }
 }

@@ -1,5 +1,5 @@
 //! Whether the supervisor takes drills: then it has its socket in the data folder, or is an agent of which
-//! the node was told. A folder that hangs must not hold the web's one thread, so it is looked at on another
+//! the node knows. A folder that hangs must not hold the web's one thread, so it is looked at on another
 //! one, one look at a time.
 
 use std::path::PathBuf;

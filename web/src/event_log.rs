@@ -92,11 +92,11 @@ impl EventLog {
         // Until the node has looked at its cluster for the first time, it is not known what is new.
         if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
             let drains = drain_events::news(&before.cluster, &snapshot.cluster);
-            let (begun, drained): (Vec<_>, Vec<_>) = drains.into_iter().partition(|news| news.is_begin);
+            let (started, drained): (Vec<_>, Vec<_>) = drains.into_iter().partition(|news| news.is_begin);
             look.members(&before.cluster, &snapshot.cluster);
             look.incidents(&before.cluster, &snapshot.cluster);
             look.balancer(&before.cluster, &snapshot.cluster);
-            look.drains(begun);
+            look.drains(started);
             look.moves(&before.cluster, &snapshot.cluster);
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
@@ -277,7 +277,7 @@ impl Look<'_> {
             let dead = incident.dead;
             let then = before.incidents.iter().find(|then| then.dead == dead);
             // Each of nobody's has a number, which is nobody's.
-            let (name, told) = match incident.is_of_nobody() {
+            let (name, dead_number) = match incident.is_of_nobody() {
                 true => ("nobody's pairs".to_owned(), "0".to_owned()),
                 false => (incident.node.to_string(), dead.0.to_string()),
             };
@@ -285,7 +285,7 @@ impl Look<'_> {
             if then.is_none() {
                 let pairs = incident.plan.len();
                 let text = format!("{name}: gone, {} to be taken over", counted(pairs as u64, "pair"));
-                let details = json!({"dead": told, "pairs": pairs});
+                let details = json!({"dead": dead_number, "pairs": pairs});
                 let kind = (Kind::Incident, Severity::Critical);
                 let at = self.happened(incident.detected_ms);
                 self.left_by(dead, at.saturating_sub(1));
@@ -299,7 +299,7 @@ impl Look<'_> {
                 let took = over_ms.saturating_sub(incident.detected_ms);
                 let text =
                     format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
-                let details = json!({"dead": told, "took_ms": took});
+                let details = json!({"dead": dead_number, "took_ms": took});
                 let kind = (Kind::Incident, Severity::Info);
                 let at = self.happened(over_ms);
                 self.push_at(at, format!("over-{of}"), (incident.node, kind), text, details);
@@ -620,9 +620,9 @@ mod tests {
     fn an_end_of_an_incident_is_no_earlier_than_its_last_pair() {
         let look = |incidents| ClusterSnapshot { incidents, ..ClusterSnapshot::default() };
         let logged = logged(vec![look(vec![incident(0, 0)]), look(vec![incident(340, 364)])]);
-        let told = texts(&logged[0]);
-        assert!(told.iter().any(|text| text.starts_with("pair-4 is served by ")), "{told:?}");
-        assert!(told.iter().any(|text| text.contains("back or reported, 264 ms after")), "{told:?}");
+        let seen = texts(&logged[0]);
+        assert!(seen.iter().any(|text| text.starts_with("pair-4 is served by ")), "{seen:?}");
+        assert!(seen.iter().any(|text| text.contains("back or reported, 264 ms after")), "{seen:?}");
     }
 
     #[test]
@@ -845,16 +845,16 @@ mod tests {
         for (at, cluster) in [(1_000, before), (2_000, after)] {
             log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
         }
-        let told = log.iter().filter(|event| ["move", "drain"].contains(&event.kind.as_str()));
-        let told: Vec<_> = told.map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
+        let seen = log.iter().filter(|event| ["move", "drain"].contains(&event.kind.as_str()));
+        let seen: Vec<_> = seen.map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
         let moves = [("move-3-2-begun", 1_300), ("move-3-2-handed", 1_400), ("move-3-2-moved", 1_500)];
-        let [begun, handed, moved] = moves;
-        assert_eq!(told, [("drain-3-1200", 1_200), begun, handed, moved, ("drained-3-1200", 2_000)]);
+        let [started, handed, moved] = moves;
+        assert_eq!(seen, [("drain-3-1200", 1_200), started, handed, moved, ("drained-3-1200", 2_000)]);
     }
 
     /// Each node that saw it reported another event; and of balance, while that was off.
     #[test]
-    fn balancer_is_told_once_by_all_nodes_with_what_it_moves() {
+    fn balancer_is_reported_once_by_all_nodes_with_what_it_moves() {
         let seen_at = |revision: u64, on: bool| {
             let (balancer, seat) = (Some(NodeId(2)), Some(Incarnation(72)));
             let seated = BalanceSnapshot { balancer, seat, on, ..BalanceSnapshot::default() };
@@ -886,9 +886,9 @@ mod tests {
             let cluster = Arc::new(ClusterSnapshot { revision, moves, ..ClusterSnapshot::default() });
             log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
         }
-        let told: Vec<_> = log.iter().filter(|event| event.kind == "move").collect();
-        let told: Vec<_> = told.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
+        let seen: Vec<_> = log.iter().filter(|event| event.kind == "move").collect();
+        let seen: Vec<_> = seen.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
         let moved = ("move-3-2-moved", 2_100);
-        assert_eq!(told, [("move-3-2-begun", 1_000), ("move-3-2-handed", 1_900), moved], "99,000 cannot be");
+        assert_eq!(seen, [("move-3-2-begun", 1_000), ("move-3-2-handed", 1_900), moved], "99,000 cannot be");
     }
 }

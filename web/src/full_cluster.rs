@@ -197,7 +197,7 @@ fn balance() -> BalanceSnapshot {
         node: NodeId(node),
         state: MemberState::Serving,
         draining: false,
-        told_ms_ago: Some(1),
+        reported_ms_ago: Some(1),
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
         writes_wait: false,

@@ -156,7 +156,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn move_that_is_over_between_two_looks_is_told_whole_and_in_order() {
+    fn move_that_is_over_between_two_looks_is_reported_whole_and_in_order() {
         let mut of = move_row(MoveStage::Handed);
         of.times = MoveTimes { handed_ms: 1_900, over_ms: 2_000, ..of.times };
         of.outcome = Some(MoveOutcome::Moved);
@@ -170,7 +170,7 @@ pub(crate) mod tests {
 
     /// It stood still, and no event said why.
     #[test]
-    fn move_whose_row_does_not_read_any_more_is_told_once() {
+    fn move_whose_row_does_not_read_any_more_is_reported_once() {
         let of = move_row(MoveStage::Copying);
         let unreadable = vec!["`move/00000003`: cannot read a move".to_owned()];
         let garbled = ClusterSnapshot { unreadable, ..look(&[&of]) };
@@ -185,21 +185,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn move_is_told_as_it_goes_on_each_step_once() {
+    fn move_is_reported_as_it_goes_on_each_step_once() {
         let wanted = move_row(MoveStage::Wanted);
         let copying = MoveRow { bytes_done: 5, ..move_row(MoveStage::Copying) };
         let mut handed = move_row(MoveStage::Handed);
         handed.times.handed_ms = 1_500;
         let back = MoveRow { outcome: Some(MoveOutcome::Back { why: "slow".to_owned() }), ..handed.clone() };
-        let told = |then: &MoveRow, now: &MoveRow| {
+        let words_between = |then: &MoveRow, now: &MoveRow| {
             let events = between(&look(&[then]), &look(&[now]));
             words(&events).into_iter().map(|(word, _)| word.to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(told(&wanted, &copying), [""; 0]);
-        assert_eq!(told(&copying, &handed), ["handed"]);
-        assert_eq!(told(&handed, &back), ["back"]);
+        assert_eq!(words_between(&wanted, &copying), [""; 0]);
+        assert_eq!(words_between(&copying, &handed), ["handed"]);
+        assert_eq!(words_between(&handed, &back), ["back"]);
         // Another one takes its place.
-        assert_eq!(told(&back, &MoveRow { number: 3, ..wanted.clone() }), ["begun"]);
+        assert_eq!(words_between(&back, &MoveRow { number: 3, ..wanted.clone() }), ["begun"]);
         let given_up = MoveOutcome::GivenUp { why: "no room".to_owned() };
         let given_up = MoveRow { outcome: Some(given_up), ..copying };
         let events = between(&look(&[&wanted]), &look(&[&given_up]));

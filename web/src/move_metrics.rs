@@ -28,7 +28,7 @@ pub(crate) fn encode(
     let help = "Planned moves of pairs, by which end of them the node is";
     let mut family = encoder.encode_descriptor("moves_begun", help, None, MetricType::Counter)?;
     for (end, of_end) in ends {
-        ConstCounter::new(of_end.begun).encode(family.encode_family(&[("end", end)])?)?;
+        ConstCounter::new(of_end.started).encode(family.encode_family(&[("end", end)])?)?;
     }
     let help = "Planned moves of pairs that are over, by end and by what became of them";
     let mut family = encoder.encode_descriptor("moves_ended", help, None, MetricType::Counter)?;
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn moves_are_counted_by_end_and_outcome_with_their_times() {
         let mut counts = MoveCounts {
-            source: MoveEndCounts { begun: 3, under_way: 1, moved: 1, back: 1, ..Default::default() },
-            target: MoveEndCounts { begun: 2, cancelled: 1, given_up: 1, ..Default::default() },
+            source: MoveEndCounts { started: 3, under_way: 1, moved: 1, back: 1, ..Default::default() },
+            target: MoveEndCounts { started: 2, cancelled: 1, given_up: 1, ..Default::default() },
             copied_bytes: 4_096,
             still_since_ns: Some(7_000_000_000),
             ..MoveCounts::default()

@@ -10,11 +10,11 @@ use crate::clock::now;
 
 /// See the module's text.
 #[derive(Default)]
-pub(crate) struct NewestChange(Mutex<Option<Told>>);
+pub(crate) struct NewestChange(Mutex<Option<LastRead>>);
 
 /// What was read last.
-struct Told {
-    begun: Instant,
+struct LastRead {
+    started: Instant,
     /// None: nobody answered.
     revision: Option<u64>,
 }
@@ -24,13 +24,13 @@ impl NewestChange {
     /// for shows as much, also that nobody answers.
     pub(crate) async fn ask(&self, read: impl Future<Output = Option<u64>>) -> Option<u64> {
         let asked = now();
-        let mut told = self.0.lock().await;
-        if let Some(told) = told.as_ref().filter(|told| told.begun >= asked) {
-            return told.revision;
+        let mut last = self.0.lock().await;
+        if let Some(last) = last.as_ref().filter(|last| last.started >= asked) {
+            return last.revision;
         }
-        let begun = now();
+        let started = now();
         let revision = read.await;
-        *told = Some(Told { begun, revision });
+        *last = Some(LastRead { started, revision });
         revision
     }
 }

@@ -209,7 +209,8 @@ impl Peers {
         serde_json::from_slice(&body).map_err(|error| format!("its answer cannot be read: {error}"))
     }
 
-    /// Whether nobody on the way to a member reads what it is told: it goes over TLS, or stays on this host.
+    /// Whether nobody on the way to a member reads what is sent to it: it goes over TLS, or stays on this
+    /// host.
     pub(crate) fn keeps_secrets(&self, member: &MemberRow) -> bool {
         let is_here = |host: &str| match name_of(host).parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),

@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     access: Arc<AccessRules>,
     is_read_only: bool,
     /// Whether this node's own clients show a token: where there is no shared memory, over which the kernel
-    /// says who they are. Elsewhere nobody who listens in a node's place is told one.
+    /// says who they are. Elsewhere nobody who listens in a node's place is sent one.
     shows_token: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,

@@ -108,7 +108,7 @@ impl Sources {
         Sources { tls, ..self }
     }
 
-    /// What says whether the certificate is for what others are told of this node. It is asked at the start,
+    /// What says whether the certificate is for what is advertised of this node. It is asked at the start,
     /// and for each certificate that takes another one's place.
     #[must_use]
     pub fn names_check(self, check: impl Fn(&NodeTls) -> Option<String> + Send + Sync + 'static) -> Sources {

@@ -148,7 +148,7 @@ const SINGLE_COLUMNS: [&str; 7] = ["transport", "search", "us", "client_us", "se
 
 const ASSUMPTIONS: &str = "The model is made from the rows of measured_single alone: what a search takes a \
      client that is alone, and what of that its thread and the server's work; the rest is the way. Server \
-     only and one-sided with one client repeat these; all else is foretold. Threads of clients and server \
+     only and one-sided with one client repeat these; all else is predicted. Threads of clients and server \
      share the machine's cores: each does its part of a message or a read to its end, then comes who has \
      waited longest.";
 
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// What is foretold knows nothing of what it is compared with.
+    /// What is predicted knows nothing of what it is compared with.
     #[test]
     fn what_more_clients_did_changes_nothing_but_the_errors() {
         let of = |factor: f64| {

@@ -1,5 +1,5 @@
 //! A run: events in the order of their time. Whoever decides on a search is the selector of
-//! `crates/selector`, one for each client and process, asked and told as the client does it. What these
+//! `crates/selector`, one for each client and process, asked and fed as the client does it. What these
 //! selectors count of their decisions must be what was stepped, or there is no outcome.
 
 use cell_selector::{Decisions, MeganodeId, Question, Reason, Sample, SearchKind, SearchPath, Selector};

@@ -131,14 +131,14 @@ mod tests {
 
     /// As the mean share of a rule, which lies beside the steps and was once better than the best of them.
     #[test]
-    fn best_fixed_share_is_no_worse_than_any_that_it_is_told_of() {
+    fn best_fixed_share_is_no_worse_than_any_that_it_is_given() {
         let study = study();
         let clients = Clients { processes: 40, in_hand: PIPELINED };
         let model = study.calibration.cluster((4, 1), clients, &fixed(1.0));
-        let told: Vec<f64> = (0..20).map(|at| 0.2 + 0.0083 * f64::from(at)).collect();
-        let rates = told.iter().map(|share| study.at_share(&model, *share).rate_k());
+        let shares: Vec<f64> = (0..20).map(|at| 0.2 + 0.0083 * f64::from(at)).collect();
+        let rates = shares.iter().map(|share| study.at_share(&model, *share).rate_k());
         let highest_k = rates.fold(0.0, f64::max);
-        let (best_k, best_share) = study.best_fixed(&model, &told);
+        let (best_k, best_share) = study.best_fixed(&model, &shares);
         assert!(best_k >= highest_k, "{best_k} at {best_share}, {highest_k}");
         assert!(best_k >= study.best_fixed(&model, &[]).0, "and than the best of the steps");
     }

@@ -61,7 +61,7 @@ fn program_that_is_not_there_is_refused_at_once_and_none_is_built_elsewhere() {
         }
     }
     let left = std::fs::read_dir(folder.path()).expect("it is there").count();
-    assert_eq!(left, 0, "nothing was begun");
+    assert_eq!(left, 0, "nothing was started");
 }
 
 /// Tables of minutes are not printed for a plot that has no place.

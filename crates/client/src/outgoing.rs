@@ -1,6 +1,6 @@
 //! What the client sends, and when: hello first, then its own requests, then operations and chunks in turn.
 
-use cell_protocol::{ClientReport, Request, RequestHeader, RequestKind, ToldReads, WriteName};
+use cell_protocol::{ClientReport, ReportedReads, Request, RequestHeader, RequestKind, WriteName};
 use cell_terms::PairId;
 
 use crate::client_core::{ClientCommand, ClientCore};
@@ -160,8 +160,8 @@ impl ClientCore {
             Control::Report => {
                 let Some(report) = report else { return false };
                 link.sent_controls.report = Some(own);
-                let told_reads = ToldReads::List(&self.reporting.told_reads);
-                (own, Request::Report(ClientReport { name: &self.options.name, told_reads, ..report }))
+                let reported_reads = ReportedReads::List(&self.reporting.reported_reads);
+                (own, Request::Report(ClientReport { name: &self.options.name, reported_reads, ..report }))
             }
             Control::Credit { stream, .. } if self.pending.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),

@@ -1,6 +1,6 @@
 //! What a client remembers between its reports (see `reporting`).
 
-use cell_protocol::{ClientCounts, ReportTransport, ToldRead};
+use cell_protocol::{ClientCounts, ReportTransport, ReportedRead};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -36,7 +36,7 @@ pub(crate) struct Reporting {
     /// The newest settings of the cluster that are in force.
     pub(crate) settings_revision: u64,
     /// One-sided reads that the report names which leaves now.
-    pub(crate) told_reads: Vec<ToldRead>,
+    pub(crate) reported_reads: Vec<ReportedRead>,
 }
 
 impl Reporting {
@@ -49,7 +49,7 @@ impl Reporting {
             due_ns: if every_ns == 0 { u64::MAX } else { 0 },
             started: 0,
             settings_revision: 0,
-            told_reads: Vec::new(),
+            reported_reads: Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use cell_protocol::{
     ClientCounts, ClientEstimates, ClientReport, Refusal, Reply, ReportPolicy, ReportTransport,
-    SettingValues, ToldReads,
+    ReportedReads, SettingValues,
 };
 use cell_selector::{Decisions, Estimates, Policy};
 
@@ -64,7 +64,7 @@ impl ClientCore {
     }
 
     /// The report of a connection, which leaves now. Left to the caller are its name, and the meganodes that
-    /// were read, which are in `told_reads` of [`ClientCore::reporting`].
+    /// were read, which are in `reported_reads` of [`ClientCore::reporting`].
     pub(crate) fn take_report(&mut self, id: LinkId, now_ns: u64) -> ClientReport<'static> {
         let counts = self.counts_of(id);
         let reporting = &mut self.links[id].reporting;
@@ -81,9 +81,9 @@ impl ClientCore {
             },
         };
         let known = self.reader.as_ref().and_then(|reader| reader.estimates_of(id));
-        let told_reads = &mut self.reporting.told_reads;
-        told_reads.clear();
-        let take = |reader: &mut Box<Reader>| reader.take_read_notes(id, told_reads);
+        let reported_reads = &mut self.reporting.reported_reads;
+        reported_reads.clear();
+        let take = |reader: &mut Box<Reader>| reader.take_read_notes(id, reported_reads);
         let reads_elsewhere = self.reader.as_mut().map_or(0, take);
         ClientReport {
             client: self.reporting.client,
@@ -94,7 +94,7 @@ impl ClientCore {
             transport,
             policy,
             counts: counts.since(&before),
-            told_reads: ToldReads::default(),
+            reported_reads: ReportedReads::default(),
             reads_elsewhere,
             name: "",
         }

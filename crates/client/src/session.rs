@@ -264,7 +264,7 @@ mod tests {
         assert!(session.begin_opening(LinkId(1), 0));
     }
 
-    /// Who had been refused by a node that died then was told at the deadline of the coordinator.
+    /// Who had been refused by a node that died then got the deadline of the coordinator.
     #[test]
     fn refusal_is_why_writes_wait_until_its_connection_is_closed() {
         let (backoff, mut random) = (Backoff::new(1, 1), Random::new(1));

@@ -61,7 +61,7 @@ pub enum PauseCause {
 /// What a member does, as it reports itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldState {
+pub enum ReportedState {
     /// It serves.
     #[default]
     Serving,
@@ -74,7 +74,7 @@ pub enum ToldState {
 /// How an owner came to a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldArrival {
+pub enum ReportedArrival {
     /// It took it over.
     TakenOver,
     /// It was made there, for this node if there is one.
@@ -86,7 +86,7 @@ pub enum ToldArrival {
 /// What keeps a pair where it is, as its owner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldHold {
+pub enum ReportedHold {
     /// A split in which it takes part is not over.
     Split,
     /// It is being checked.
@@ -96,7 +96,7 @@ pub enum ToldHold {
 /// What an owner reports of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "PairText", from = "PairText")]
-pub struct ToldPair {
+pub struct ReportedPair {
     /// The pair.
     pub pair: PairId,
     /// The epoch in which it is the owner's.
@@ -110,27 +110,27 @@ pub struct ToldPair {
     /// For how long the owner had it when it reported.
     pub held_ms: u64,
     /// How the owner came to it.
-    pub arrival: ToldArrival,
+    pub arrival: ReportedArrival,
     /// What keeps it there.
-    pub hold: Option<ToldHold>,
+    pub hold: Option<ReportedHold>,
 }
 
 /// A pair as the row has it: without names, of which there would be eight a pair.
 #[derive(Serialize, Deserialize)]
-struct PairText(u32, u32, u64, u64, u64, u64, ToldArrival, Option<ToldHold>);
+struct PairText(u32, u32, u64, u64, u64, u64, ReportedArrival, Option<ReportedHold>);
 
-impl From<ToldPair> for PairText {
-    fn from(told: ToldPair) -> PairText {
-        let ToldPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold } = told;
+impl From<ReportedPair> for PairText {
+    fn from(reported: ReportedPair) -> PairText {
+        let ReportedPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold } = reported;
         PairText(pair.0, epoch.0, bytes, memory_bytes, load_ns, held_ms, arrival, hold)
     }
 }
 
-impl From<PairText> for ToldPair {
-    fn from(text: PairText) -> ToldPair {
+impl From<PairText> for ReportedPair {
+    fn from(text: PairText) -> ReportedPair {
         let PairText(pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold) = text;
         let (pair, epoch) = (PairId(pair), Epoch(epoch));
-        ToldPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold }
+        ReportedPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold }
     }
 }
 
@@ -144,7 +144,7 @@ pub struct FiguresRow {
     #[serde(with = "number")]
     pub node: NodeId,
     /// What it does.
-    pub state: ToldState,
+    pub state: ReportedState,
     /// For how long it had served when it reported.
     pub serving_ms: u64,
     /// Memory that pairs may still take there.
@@ -162,8 +162,8 @@ pub struct FiguresRow {
     /// Further rows in which there are pairs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_rows: u32,
-    /// Its pairs. Of a row that was read, the first of them: see [`crate::BalanceView::told_pairs`].
-    pub pairs: Vec<ToldPair>,
+    /// Its pairs. Of a row that was read, the first of them: see [`crate::BalanceView::reported_pairs`].
+    pub pairs: Vec<ReportedPair>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -182,9 +182,9 @@ impl FiguresRow {
     }
 
     /// The row with the first pairs, and those with the others.
-    fn divided(&self) -> (FiguresRow, Vec<&[ToldPair]>) {
+    fn divided(&self) -> (FiguresRow, Vec<&[ReportedPair]>) {
         let (first, others) = self.pairs.split_at(self.pairs.len().min(ROW_PAIRS_MAX));
-        let further: Vec<&[ToldPair]> = others.chunks(ROW_PAIRS_MAX).collect();
+        let further: Vec<&[ReportedPair]> = others.chunks(ROW_PAIRS_MAX).collect();
         let more_rows = u32::try_from(further.len()).unwrap_or(u32::MAX);
         (FiguresRow { more_rows, pairs: first.to_vec(), ..*self }, further)
     }
@@ -222,7 +222,7 @@ pub(crate) fn parse_figures(value: &str) -> Result<FiguresRow, ClusterError> {
     parse("a member's figures", value)
 }
 
-pub(crate) fn parse_further(value: &str) -> Result<Vec<ToldPair>, ClusterError> {
+pub(crate) fn parse_further(value: &str) -> Result<Vec<ReportedPair>, ClusterError> {
     parse("further figures of a member", value)
 }
 
@@ -323,20 +323,20 @@ impl Balance {
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
-    pub fn tell(&self, row: &FiguresRow) -> Result<(), ClusterError> {
+    pub fn report(&self, row: &FiguresRow) -> Result<(), ClusterError> {
         let lease = row.incarnation;
-        let begun = || Transaction::new().when(KeyCondition::LeaseAlive { lease }).dispensable();
+        let guarded = || Transaction::new().when(KeyCondition::LeaseAlive { lease }).dispensable();
         let (first, further) = row.divided();
-        let (mut tell, mut rows) = (begun(), 0);
+        let (mut transaction, mut rows) = (guarded(), 0);
         for (pairs, number) in further.into_iter().zip(1..) {
-            tell = tell.put_leased(FiguresRow::further_key(lease, number), text(&pairs), lease);
+            transaction = transaction.put_leased(FiguresRow::further_key(lease, number), text(&pairs), lease);
             rows += 1;
             if rows % ROWS_AT_A_TIME == 0 {
-                self.apply(lease, std::mem::replace(&mut tell, begun()))?;
+                self.apply(lease, std::mem::replace(&mut transaction, guarded()))?;
             }
         }
         // The first row last: it says how many there are.
-        self.apply(lease, tell.put_leased(FiguresRow::key(lease), text(&first), lease))
+        self.apply(lease, transaction.put_leased(FiguresRow::key(lease), text(&first), lease))
     }
 
     /// Keeps balance from moving pairs for as long as `lease` lives, or until [`Balance::resume`].
@@ -378,23 +378,27 @@ mod tests {
     use super::*;
 
     fn row() -> FiguresRow {
-        let told = ToldPair {
+        let reported = ReportedPair {
             pair: PairId(3),
             epoch: Epoch(2),
             bytes: 4,
             memory_bytes: 5,
             load_ns: 6,
             held_ms: 7,
-            arrival: ToldArrival::TakenOver,
+            arrival: ReportedArrival::TakenOver,
             hold: None,
         };
-        let made = ToldPair { arrival: ToldArrival::Created(Some(NodeId(1))), ..told };
-        let moved = ToldPair { arrival: ToldArrival::Moved(MoveMotive::Balance), ..told };
-        let split = ToldPair { arrival: ToldArrival::Created(None), hold: Some(ToldHold::Split), ..told };
+        let made = ReportedPair { arrival: ReportedArrival::Created(Some(NodeId(1))), ..reported };
+        let moved = ReportedPair { arrival: ReportedArrival::Moved(MoveMotive::Balance), ..reported };
+        let split = ReportedPair {
+            arrival: ReportedArrival::Created(None),
+            hold: Some(ReportedHold::Split),
+            ..reported
+        };
         FiguresRow {
             incarnation: Incarnation(9),
             node: NodeId(1),
-            state: ToldState::Serving,
+            state: ReportedState::Serving,
             serving_ms: 8,
             memory_left_bytes: 10,
             writes_wait: false,
@@ -402,7 +406,7 @@ mod tests {
             pairs_max: 11,
             meganodes: 12,
             more_rows: 0,
-            pairs: vec![told, made, moved, split],
+            pairs: vec![reported, made, moved, split],
         }
     }
 
@@ -428,17 +432,17 @@ mod tests {
 
     #[test]
     fn figures_of_more_pairs_than_a_row_takes_are_divided_into_rows_that_fit() {
-        let told = ToldPair {
+        let reported = ReportedPair {
             pair: PairId(u32::MAX),
             epoch: Epoch(u32::MAX),
             bytes: 1 << 40,
             memory_bytes: 1 << 40,
             load_ns: 999_999_999,
             held_ms: 1 << 36,
-            arrival: ToldArrival::Created(Some(NodeId(1_023))),
-            hold: Some(ToldHold::Split),
+            arrival: ReportedArrival::Created(Some(NodeId(1_023))),
+            hold: Some(ReportedHold::Split),
         };
-        let full = FiguresRow { pairs: vec![told; 3 * ROW_PAIRS_MAX + 1], ..row() };
+        let full = FiguresRow { pairs: vec![reported; 3 * ROW_PAIRS_MAX + 1], ..row() };
         let (first, further) = full.divided();
         assert_eq!((first.more_rows, first.pairs.len()), (3, ROW_PAIRS_MAX));
         assert_eq!(further.iter().map(|pairs| pairs.len()).collect::<Vec<_>>(), [256, 256, 1]);
@@ -446,7 +450,7 @@ mod tests {
         assert!(text(&further[0]).len() <= crate::request::VALUE_BYTES_MAX);
         let at_once = (ROWS_AT_A_TIME + 1) * crate::request::VALUE_BYTES_MAX;
         assert!(at_once <= crate::request::TRANSACTION_BYTES_MAX);
-        assert_eq!(text(&further[2]), text(&[told]));
+        assert_eq!(text(&further[2]), text(&[reported]));
         assert_eq!(parse_further(&text(&further[0])).unwrap(), further[0]);
         let lease = Incarnation(77);
         assert_eq!(figures_of(&FiguresRow::key(lease)), Some((lease, 0)));

@@ -81,7 +81,9 @@ pub enum NodeRefusal {
     },
     /// It was decided by what is not so any more: drains were started or ended since, or a node has ended
     /// that was to take pairs. Nothing was done.
-    #[error("drains were begun or ended since it was looked at, or a node has ended that was to take pairs")]
+    #[error(
+        "drains were started or ended since it was looked at, or a node has ended that was to take pairs"
+    )]
     Changed,
     /// More nodes than one change takes.
     #[error("at most {} nodes are drained by one command", DRAINS_AT_ONCE)]

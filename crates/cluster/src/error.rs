@@ -352,7 +352,7 @@ impl ClusterError {
 mod tests {
     use super::*;
 
-    /// What operators are told of a coordinator that is away is said of no other one.
+    /// What is reported to operators of a coordinator that is away is said of no other one.
     #[test]
     fn is_unanswered_what_nobody_answered_and_no_refusal() {
         let lost = || io::Error::from(io::ErrorKind::TimedOut);

@@ -5,7 +5,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// etcd has users, and has been told none.
+    /// etcd has users, and was given none.
     #[error("etcd asks for a user, and none is set (`etcd_user`)")]
     NoUser,
     /// etcd does not take the user's password.

@@ -35,21 +35,21 @@ pub(crate) enum LeaseNews {
 }
 
 /// The lease's end of it.
-pub(crate) struct Teller(SyncSender<(Incarnation, LeaseNews)>);
+pub(crate) struct Notifier(SyncSender<(Incarnation, LeaseNews)>);
 
-impl Teller {
+impl Notifier {
     /// Starts the thread, which says news as `say` does it, and ends once this is dropped.
     pub(crate) fn start(
         say: impl Fn(Incarnation, &LeaseNews) + Send + 'static,
-    ) -> Result<(Teller, JoinHandle<()>), ClusterError> {
+    ) -> Result<(Notifier, JoinHandle<()>), ClusterError> {
         let (news, waiting) = sync_channel::<(Incarnation, LeaseNews)>(WAITING_MAX);
         let thread = std::thread::Builder::new().name("lease-news".to_owned());
         let thread = thread.spawn(move || waiting.iter().for_each(|(lease, news)| say(lease, &news)));
-        Ok((Teller(news), thread.map_err(ClusterError::Thread)?))
+        Ok((Notifier(news), thread.map_err(ClusterError::Thread)?))
     }
 
     /// Never waits.
-    pub(crate) fn tell(&self, lease: Incarnation, news: LeaseNews) {
+    pub(crate) fn notify(&self, lease: Incarnation, news: LeaseNews) {
         let _ = self.0.try_send((lease, news)); // too much waits to be said already
     }
 }
@@ -88,16 +88,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tell_never_waits_for_who_says_it_and_drops_what_is_too_much() {
+    fn notify_never_waits_for_who_says_it_and_drops_what_is_too_much() {
         let (go_on, held) = mpsc::channel::<()>();
         let (said, heard) = mpsc::channel();
         let say = move |lease: Incarnation, _: &LeaseNews| {
             let _ = held.recv();
             said.send(lease.0).unwrap();
         };
-        let (teller, thread) = Teller::start(say).unwrap();
-        (1..=100).for_each(|lease| teller.tell(Incarnation(lease), LeaseNews::RanOut));
-        drop((go_on, teller));
+        let (notifier, thread) = Notifier::start(say).unwrap();
+        (1..=100).for_each(|lease| notifier.notify(Incarnation(lease), LeaseNews::RanOut));
+        drop((go_on, notifier));
         thread.join().unwrap();
         let heard: Vec<_> = heard.iter().collect();
         assert!((WAITING_MAX..=WAITING_MAX + 1).contains(&heard.len()), "{heard:?}");

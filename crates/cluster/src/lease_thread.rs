@@ -14,7 +14,7 @@ use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
-use crate::lease_news::{self, LeaseNews, Teller};
+use crate::lease_news::{self, LeaseNews, Notifier};
 use crate::renewers::LEASE_THREAD;
 use crate::settings::ClusterCounts;
 use crate::urgent;
@@ -28,7 +28,7 @@ pub struct LeaseThread {
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// Says what that thread has to say, and ends after it.
-    teller: Option<JoinHandle<()>>,
+    notifier: Option<JoinHandle<()>>,
 }
 
 /// It neither writes nor, where the coordinator is [`crate::Remote`], allocates while it renews: files, the
@@ -37,7 +37,7 @@ struct Shell {
     coordinator: Arc<dyn Coordinator>,
     keeper: LeaseKeeper,
     terms: LeaseTerms,
-    teller: Teller,
+    notifier: Notifier,
     surely_until_ns: Arc<AtomicU64>,
     counts: Arc<ClusterCounts>,
     stopping: Arc<AtomicBool>,
@@ -103,12 +103,12 @@ impl FirstLease {
         let counts = Arc::new(ClusterCounts::of(terms));
         let stopping = Arc::new(AtomicBool::new(false));
         let tries = Arc::<Mutex<LeaseTries>>::default();
-        let (teller, telling) = Teller::start(say)?;
+        let (notifier, notifier_thread) = Notifier::start(say)?;
         let mut shell = Shell {
             coordinator,
             keeper: LeaseKeeper::new(terms),
             terms,
-            teller,
+            notifier,
             surely_until_ns: surely_until_ns.clone(),
             counts: counts.clone(),
             stopping: stopping.clone(),
@@ -128,8 +128,8 @@ impl FirstLease {
             })
             .map_err(ClusterError::Thread)?;
         let incarnation = Incarnation(0); // until there is one
-        let (thread, teller) = (Some(thread), Some(telling));
-        let lease = LeaseThread { incarnation, surely_until_ns, counts, stopping, thread, teller };
+        let (thread, notifier) = (Some(thread), Some(notifier_thread));
+        let lease = LeaseThread { incarnation, surely_until_ns, counts, stopping, thread, notifier };
         Ok(FirstLease { granted, tries, lease: Some(lease) })
     }
 
@@ -173,7 +173,7 @@ impl Drop for FirstLease {
     fn drop(&mut self) {
         // Its call may hang: nobody waits for that.
         if let Some(mut lease) = self.lease.take() {
-            lease.teller = None;
+            lease.notifier = None;
             lease.stopping.store(true, Ordering::SeqCst);
             if let Some(thread) = lease.thread.take() {
                 thread.thread().unpark();
@@ -223,8 +223,8 @@ impl Drop for LeaseThread {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        if let Some(teller) = self.teller.take() {
-            let _ = teller.join();
+        if let Some(notifier) = self.notifier.take() {
+            let _ = notifier.join();
         }
     }
 }
@@ -250,7 +250,7 @@ impl Shell {
                         let why = with_causes(&error);
                         if tries.why.as_deref() != Some(&*why) {
                             let why: Arc<str> = why.into();
-                            self.teller.tell(Incarnation(0), LeaseNews::NotGranted(why.clone()));
+                            self.notifier.notify(Incarnation(0), LeaseNews::NotGranted(why.clone()));
                             tries.why = Some(why);
                         }
                         drop(tries);
@@ -286,18 +286,18 @@ impl Shell {
                 let took_ns = now_ns.saturating_sub(was_due_ns.unwrap_or(asked_ns));
                 if self.counts.renewed(now_ns, took_ns, until_ns.saturating_sub(now_ns)) {
                     let [took_ms, most_ms] = [took_ns, self.terms.renewal_most_ns()].map(|ns| ns / 1_000_000);
-                    self.teller.tell(lease, LeaseNews::Slow { took_ms, most_ms });
+                    self.notifier.notify(lease, LeaseNews::Slow { took_ms, most_ms });
                 }
                 self.note_holding(lease, now_ns);
             }
-            Err(ClusterError::LeaseEnded { .. }) => self.teller.tell(lease, LeaseNews::Ended),
+            Err(ClusterError::LeaseEnded { .. }) => self.notifier.notify(lease, LeaseNews::Ended),
             Err(error) => {
                 self.counts.renewal_failed();
-                self.teller.tell(lease, LeaseNews::NotRenewed(error));
+                self.notifier.notify(lease, LeaseNews::NotRenewed(error));
             }
         }
         if let Some(lost_ns) = self.keeper.clock_lost_ns() {
-            self.teller.tell(lease, LeaseNews::ClockStood { lost_ms: lost_ns / 1_000_000 });
+            self.notifier.notify(lease, LeaseNews::ClockStood { lost_ms: lost_ns / 1_000_000 });
         }
     }
 
@@ -307,7 +307,7 @@ impl Shell {
         let answer = self.coordinator.remaining_ns(lease);
         self.answered(Renewal::of_look(&answer));
         if let Ok(None) = answer {
-            self.teller.tell(lease, LeaseNews::Ended);
+            self.notifier.notify(lease, LeaseNews::Ended);
         }
     }
 
@@ -315,7 +315,7 @@ impl Shell {
         if self.run_out_ns.is_none() && self.keeper.has_run_out(now_ns) {
             self.run_out_ns = Some(self.keeper.surely_holds_until_ns());
             self.counts.ran_out();
-            self.teller.tell(lease, LeaseNews::RanOut);
+            self.notifier.notify(lease, LeaseNews::RanOut);
         }
     }
 
@@ -323,7 +323,7 @@ impl Shell {
         let until_ns = self.keeper.surely_holds_until_ns();
         if let Some(since_ns) = self.run_out_ns.take_if(|_| now_ns < until_ns) {
             let silent_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
-            self.teller.tell(lease, LeaseNews::HoldsAgain { silent_ms });
+            self.notifier.notify(lease, LeaseNews::HoldsAgain { silent_ms });
         }
     }
 
@@ -411,9 +411,10 @@ mod tests {
         let asked = FirstLease::ask_and_say(link.clone(), LeaseTerms::new(2_000, 0.05), say).unwrap();
         let lease = asked.granted().unwrap();
         link.set_cut(true);
-        // One has failed or, on a machine that stood still meanwhile, the lease has run out: both are told.
-        let told = || lease.counts().values(boottime_ns())[1..3].iter().any(|count| count.value >= 1.0);
-        while !told() {
+        // One has failed or, on a machine that stood still meanwhile, the lease has run out: both are
+        // counted.
+        let counted = || lease.counts().values(boottime_ns())[1..3].iter().any(|count| count.value >= 1.0);
+        while !counted() {
             std::thread::yield_now();
         }
         let word = lease.surely_until_ns();

@@ -65,6 +65,8 @@ mod renewals;
 mod renewers;
 mod request;
 mod row;
+#[cfg(test)]
+mod scripted_thread;
 mod session;
 mod settings;
 mod table;
@@ -73,8 +75,6 @@ mod terms;
 #[path = "../tests/suite/test_tls.rs"]
 mod test_tls;
 mod thread_look;
-#[cfg(test)]
-mod told_thread;
 mod trouble;
 mod tuning;
 mod urgent;
@@ -82,8 +82,8 @@ mod watch;
 mod way_back;
 
 pub use balance::{
-    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, ToldArrival, ToldHold, ToldPair,
-    ToldState,
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, ReportedArrival, ReportedHold, ReportedPair,
+    ReportedState, SeatSeen,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};

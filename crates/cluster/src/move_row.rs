@@ -308,7 +308,7 @@ pub enum MoveRefusal {
         pair: PairId,
     },
     /// Who wanted it balances no more, or has started a move since.
-    #[error("another node balances now, or a move was begun since this one was decided")]
+    #[error("another node balances now, or a move was started since this one was decided")]
     NotBalancer,
     /// Another move of the pair.
     #[error("{pair} is on its way from {from} to {to}: wait for that, or cancel it first")]

@@ -68,7 +68,7 @@ fn beginning(row: &MoveRow, conditions: [KeyCondition; 3], wish: Option<&Balance
 /// What a look shows of a try to begin a move whose answer was lost.
 enum Fate {
     /// It was carried out: the move's row as it is by now.
-    Begun(Box<MoveRow>),
+    Started(Box<MoveRow>),
     /// It never will be: another's move has its number.
     Never,
     /// It may still be carried out.
@@ -176,7 +176,7 @@ impl Moves {
             let planned = self.plan_with(pair, target, why);
             if let Some(tried) = unanswered.take() {
                 match self.fate(&tried.row) {
-                    Ok(Fate::Begun(row)) => return Ok(*row),
+                    Ok(Fate::Started(row)) => return Ok(*row),
                     Ok(Fate::Never) => {}
                     Ok(Fate::Open) => unanswered = Some(tried),
                     Ok(Fate::Unknown) | Err(_) => return Err(ClusterError::OutcomeUnknown(tried.error)),
@@ -203,7 +203,7 @@ impl Moves {
                     if wish.is_some() && condition == last_condition =>
                 {
                     return match unanswered.map(|tried| self.fate(&tried.row)).transpose()? {
-                        Some(Fate::Begun(row)) => Ok(*row),
+                        Some(Fate::Started(row)) => Ok(*row),
                         _ => Err(MoveRefusal::NotBalancer.into()),
                     };
                 }
@@ -226,7 +226,7 @@ impl Moves {
     fn fate(&self, tried: &MoveRow) -> Result<Fate, ClusterError> {
         let Some((row, _)) = self.read(tried.pair)? else { return Ok(Fate::Open) };
         Ok(match row.number.cmp(&tried.number) {
-            Ordering::Equal if row.began_as(tried) => Fate::Begun(Box::new(row)),
+            Ordering::Equal if row.began_as(tried) => Fate::Started(Box::new(row)),
             Ordering::Equal => Fate::Never,
             Ordering::Less => Fate::Open,
             Ordering::Greater => Fate::Unknown,

@@ -150,7 +150,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::coordinator::Coordinator;
     use crate::local_socket::own_user;
-    use crate::told_thread::ToldThread;
+    use crate::scripted_thread::ScriptedThread;
     use crate::{CoordinatorServer, Embedded, FirstLease, LeaseTerms, Remote};
 
     const MS: u64 = 1_000_000;
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn take_waits_is_of_both_threads_since_the_last_time_or_renewal() {
-        let [holder, server] = [ToldThread::asleep(), ToldThread::asleep()];
+        let [holder, server] = [ScriptedThread::asleep(), ScriptedThread::asleep()];
         let renewers = Renewers::default();
         assert_eq!(renewers.take_waits(LEASE), Waits::default(), "nobody is known");
         holder.waits(90 * MS);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn take_waits_of_a_holder_that_is_stopped_or_gone_is_nothing_whatever_it_waited_for() {
-        let [holder, server] = [ToldThread::asleep(), ToldThread::asleep()];
+        let [holder, server] = [ScriptedThread::asleep(), ScriptedThread::asleep()];
         let renewers = Renewers::default();
         renewers.insert(LEASE, Some(holder.boxed()), server.boxed());
         holder.waits(1_000 * MS);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn renewed_is_by_another_thread_when_another_one_answers() {
-        let [holder, server] = [ToldThread::asleep(), ToldThread::asleep()];
+        let [holder, server] = [ScriptedThread::asleep(), ScriptedThread::asleep()];
         let renewers = Renewers::default();
         renewers.insert(LEASE, Some(holder.boxed()), server.boxed());
         std::thread::scope(|scope| {

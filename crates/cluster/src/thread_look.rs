@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn look_at_threads_of_this_process_says_who_has_work() {
-        let (ready, told) = mpsc::channel();
+        let (ready, announced) = mpsc::channel();
         let (wake, sleeping) = mpsc::channel::<()>();
         let spinning = Arc::new(AtomicBool::new(true));
         let goes_on = spinning.clone();
@@ -156,7 +156,7 @@ mod tests {
             ready.send(SystemThread::own()).unwrap();
             let _ = sleeping.recv();
         });
-        let own = told.recv().unwrap();
+        let own = announced.recv().unwrap();
         let find = |name| SystemThread::find(std::process::id(), name);
         let is = |thread: &SystemThread, state| thread.state() == Some(state);
         assert!(until(|| is(&own, ThreadState::Sleeps)));

@@ -8,7 +8,7 @@ use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
 use crate::balance::{
-    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, PauseCause, SeatSeen, ToldPair, parse_figures,
+    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, PauseCause, ReportedPair, SeatSeen, parse_figures,
     parse_further, parse_pause, parse_seat,
 };
 use crate::coordinator::{Coordinator, parse};
@@ -62,7 +62,7 @@ pub struct BalanceView {
     /// The members' figures, each with the revision at which it was written.
     pub figures: BTreeMap<Incarnation, (FiguresRow, Revision)>,
     /// Further rows of members that have more pairs than one row lists.
-    further: BTreeMap<(Incarnation, u32), Vec<ToldPair>>,
+    further: BTreeMap<(Incarnation, u32), Vec<ReportedPair>>,
     /// Whether a node runs a drill.
     pub drill: bool,
     /// What else keeps balance from moving pairs, by the leases of who wants it.
@@ -270,11 +270,11 @@ impl BalanceView {
     }
 
     /// What the members have reported of their pairs, each pair with who reported it.
-    pub fn told_pairs(&self) -> impl Iterator<Item = (Incarnation, &ToldPair)> {
+    pub fn reported_pairs(&self) -> impl Iterator<Item = (Incarnation, &ReportedPair)> {
         self.figures.iter().flat_map(move |(owner, (row, _))| {
             let owner = *owner;
             let further = (1..=row.more_rows).filter_map(move |number| self.further.get(&(owner, number)));
-            row.pairs.iter().chain(further.flatten()).map(move |told| (owner, told))
+            row.pairs.iter().chain(further.flatten()).map(move |reported| (owner, reported))
         })
     }
 

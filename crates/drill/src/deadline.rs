@@ -35,7 +35,7 @@ pub(crate) struct Deadline(Arc<DeadlineTimes>);
 /// In nanoseconds of [`boottime_ns`].
 #[derive(Default)]
 struct DeadlineTimes {
-    begun_ns: AtomicU64,
+    started_ns: AtomicU64,
     until_ns: AtomicU64,
 }
 
@@ -49,14 +49,15 @@ impl Deadline {
     /// So much time is left from now on.
     pub(crate) fn begin(&self, patience: Duration) {
         let now_ns = boottime_ns();
-        self.0.begun_ns.store(now_ns, Ordering::Relaxed);
+        self.0.started_ns.store(now_ns, Ordering::Relaxed);
         self.0.until_ns.store(now_ns.saturating_add(nanoseconds(patience)), Ordering::Relaxed);
     }
 
     /// How much that was.
     pub(crate) fn patience(&self) -> Duration {
-        let [begun_ns, until_ns] = [&self.0.begun_ns, &self.0.until_ns].map(|ns| ns.load(Ordering::Relaxed));
-        Duration::from_nanos(until_ns.saturating_sub(begun_ns))
+        let [started_ns, until_ns] =
+            [&self.0.started_ns, &self.0.until_ns].map(|ns| ns.load(Ordering::Relaxed));
+        Duration::from_nanos(until_ns.saturating_sub(started_ns))
     }
 
     fn left(&self) -> io::Result<Duration> {
@@ -71,7 +72,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A socket that can be told how long a call may take.
+/// A socket with a limit for how long a call may take.
 pub(crate) trait Timed: Read + Write {
     fn read_within(&self, left: Duration) -> io::Result<()>;
     fn write_within(&self, left: Duration) -> io::Result<()>;

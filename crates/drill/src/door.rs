@@ -1,5 +1,5 @@
 //! A connection to one supervisor: over the socket in the folder of its cluster; or, to an agent, over TCP,
-//! under TLS if it is told whom to trust.
+//! under TLS if it knows whom to trust.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -99,7 +99,7 @@ impl Door {
         let socket = SupervisorSocket { socket, deadline: deadline.clone() };
         let stream: Box<dyn Stream> = match &agents.trust {
             None if wants_tls(peer.ip()) => {
-                let why = "is on another host, and is told no token in the clear: nobody is named by --ca";
+                let why = "is on another host, and is sent no token in the clear: nobody is named by --ca";
                 return Err(away(why.to_owned()));
             }
             None => Box::new(socket),

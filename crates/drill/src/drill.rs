@@ -96,7 +96,7 @@ impl Drill {
     /// Whether it can begin now: the supervisor does faults, the node is there and the cluster is healthy.
     /// What is returned is the drill's turn, for [`Drill::run_in`]: as long as it is held no other drill
     /// begins, and no node comes or goes. It takes [`crate::CHECK_WITHIN`] at most, and no longer than
-    /// `within`; `waits_for` is told meanwhile whom it waits for, in words.
+    /// `within`; `waits_for` is called meanwhile with whom it waits for, in words.
     ///
     /// # Errors
     /// What is in the way.

@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(slow, DrillRequest::SlowDisk { node: 4, delay_ms: 70 });
     }
 
-    /// A driver that stood still for longer than the agent waits was told a fault had lasted its whole time.
+    /// A driver that stood still for longer than the agent waits got the answer that a fault had lasted its
+    /// whole time.
     #[test]
     fn lasts_at_is_false_of_a_node_that_is_as_before() {
         let before = view(4);

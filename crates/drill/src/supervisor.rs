@@ -55,7 +55,7 @@ impl Supervisor {
     }
 
     /// The same, of which all ends by then, and what it is asked until [`Supervisor::end_never`], too.
-    /// `waits_for` is told of each of them before it is reached, in words.
+    /// `waits_for` is called with each of them before it is reached, in words.
     pub(crate) fn reach_until(
         at: &Supervisors,
         end: EndOfAll,
@@ -134,9 +134,9 @@ impl Supervisor {
     /// # Errors
     /// As [`Supervisor::ask`].
     pub fn status(&mut self) -> Result<(u64, Status), DrillError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let looked = self.look();
-        self.looked_for = begun.elapsed();
+        self.looked_for = started.elapsed();
         looked
     }
 
@@ -308,11 +308,15 @@ mod tests {
         let still = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let still = still.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
         let at = Supervisors::Agents(agents(&[&still[0], &still[1]]));
-        let told = std::cell::RefCell::new(Vec::new());
-        let waits_for = |whom| told.borrow_mut().push(whom);
+        let waited_for = std::cell::RefCell::new(Vec::new());
+        let waits_for = |whom| waited_for.borrow_mut().push(whom);
         let words = Supervisor::reach_until(&at, soon(500), &waits_for).err().unwrap().to_string();
         assert!(words.contains(&still[0]) && words.ends_with("ms"), "{words}");
-        assert_eq!(told.into_inner(), [format!("the agent at {}", still[0])], "it is told who stands still");
+        assert_eq!(
+            waited_for.into_inner(),
+            [format!("the agent at {}", still[0])],
+            "it knows who stands still"
+        );
         // Each of its answers comes in time.
         let (slow, _slow) = agent(|asked| {
             thread::sleep(Duration::from_millis(20));

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_that_went_is_told_from_a_network_that_fails() {
+    fn peer_that_went_is_distinguished_from_a_network_that_fails() {
         let departs = [CloseReason::PeerClosed, CloseReason::network(Errno::PIPE)];
         assert!(departs.into_iter().all(CloseReason::is_departure));
         assert!(CloseReason::network(Errno::CONNRESET).is_departure());

@@ -215,7 +215,7 @@ impl HostEndpoint {
         }
     }
 
-    /// What peers are told by whom this end reads their memory, where the kernel does not say it; over RDMA
+    /// What shows peers by whom this end reads their memory, where the kernel does not say it; over RDMA
     /// also who connects.
     pub fn set_token(&mut self, token: &[u8]) {
         for provider in &mut self.providers {

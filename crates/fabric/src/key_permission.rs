@@ -1,6 +1,6 @@
-//! Who is told over `verbs` where the region of a key is. A device asks nobody for a token: whoever was told,
-//! or has it from somebody who was, reads for as long as there is a queue pair that lets reads through. So
-//! whose token is not for reading any more loses the connection of such a queue pair.
+//! Who learns over `verbs` where the region of a key is. A device asks nobody for a token: whoever knows the
+//! place, or has it from somebody who does, reads for as long as there is a queue pair that lets reads
+//! through. So whose token is not for reading any more loses the connection of such a queue pair.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ impl KeyPermission {
         KeyPermission { readers, judged: 0 }
     }
 
-    /// Whether a peer that has shown this token is told. One that the endpoint's user has not admitted is
-    /// not: the user counts who shows tokens that are not known, and listens to them no more.
+    /// Whether a peer that has shown this token is sent the place. One that the endpoint's user has not
+    /// admitted is not: the user counts who shows tokens that are not known, and listens to them no more.
     pub(crate) fn permits(&self, is_admitted: bool, token: &[u8]) -> bool {
         let is_reader = |readers: &Arc<dyn ReadPermission>| is_admitted && readers.permits(token);
         self.readers.as_ref().is_none_or(is_reader) || planted(Mutant::PlaceToldToAnybody)
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    fn readers_alone_are_told() {
+    fn readers_alone_learn_the_place() {
         let reader = Arc::new(Reader::default());
         reader.set(b"reader");
         let keys = KeyPermission::of(Some(reader));
@@ -81,7 +81,7 @@ mod tests {
         assert!(KeyPermission::default().permits(false, b""), "nobody is asked");
     }
 
-    fn each_change_judges_those_who_were_told() {
+    fn each_change_judges_those_who_know_the_place() {
         let reader = Arc::new(Reader::default());
         reader.set(b"reader");
         let mut keys = KeyPermission::of(Some(reader.clone()));
@@ -95,22 +95,22 @@ mod tests {
 
     #[test]
     fn permits_readers_who_are_admitted_alone() {
-        readers_alone_are_told();
+        readers_alone_learn_the_place();
     }
 
     #[test]
     fn has_changed_once_after_each_change() {
-        each_change_judges_those_who_were_told();
+        each_change_judges_those_who_know_the_place();
     }
 
     #[test]
     #[cfg(debug_assertions)]
-    fn mutants_of_who_is_told_are_caught() {
+    fn mutants_of_who_learns_the_place_are_caught() {
         use cell_terms::mutant::plant;
         cell_terms::mutant::in_own_process(|| {
             for (mutant, test) in [
-                (Mutant::PlaceToldToAnybody, readers_alone_are_told as fn()),
-                (Mutant::ToldReaderStays, each_change_judges_those_who_were_told),
+                (Mutant::PlaceToldToAnybody, readers_alone_learn_the_place as fn()),
+                (Mutant::ToldReaderStays, each_change_judges_those_who_know_the_place),
             ] {
                 plant(Some(mutant));
                 let passed = std::panic::catch_unwind(test).is_ok();

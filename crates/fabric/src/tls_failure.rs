@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_what_helps() {
+    fn failures_are_distinguished_by_what_helps() {
         let of = |error: Error| TlsFailure::of(&error);
         let certificate = |error| of(Error::InvalidCertificate(error));
         assert_eq!(certificate(CertificateError::UnknownIssuer), TlsFailure::Untrusted);

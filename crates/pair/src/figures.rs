@@ -60,8 +60,8 @@ pub struct MeganodeFigures {
     pub writes: u64,
     /// Reads by the owner for clients in the slot, since the owner has the pair. One-sided reads pass it by.
     pub reads: u64,
-    /// Those that clients have reported, likewise: see [`crate::Pair::count_told_reads`].
-    pub told_reads: u64,
+    /// Those that clients have reported, likewise: see [`crate::Pair::count_reported_reads`].
+    pub reported_reads: u64,
 }
 
 /// Compactions of a pair's meganodes since the start.

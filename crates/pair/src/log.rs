@@ -435,7 +435,7 @@ mod tests {
 
     /// A full disk would leave a merge in the middle.
     #[test]
-    fn merge_that_has_begun_has_the_reserve_for_all_of_its_steps() {
+    fn merge_that_has_started_has_the_reserve_for_all_of_its_steps() {
         let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
         let needs = [LogNeed::step(0), LogNeed::extension(&geometry), LogNeed::delete(0)];
         assert_eq!(needs.map(|need| need.space), [Space::Reserve; 3]);

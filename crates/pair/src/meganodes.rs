@@ -106,7 +106,7 @@ pub(crate) struct Meganodes {
     /// them.
     reads: Box<[Cell<u64>]>,
     /// One-sided reads that clients report, by slot.
-    told_reads: Box<[u64]>,
+    reported_reads: Box<[u64]>,
     /// Meganodes that a compaction should look at, in their order.
     sparse: VecDeque<SlotIndex>,
     /// Slots that were freed and wait for their reuse.
@@ -120,10 +120,10 @@ impl Meganodes {
     pub(crate) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
         let reads = (0..slots).map(|_| Cell::new(0)).collect();
-        let told_reads = (0..slots).map(|_| 0).collect();
+        let reported_reads = (0..slots).map(|_| 0).collect();
         let slots = (0..slots).map(|_| None).collect();
         let (sparse, slots_resting) = (VecDeque::new(), 0);
-        Meganodes { geometry, region, slots, ends, reads, told_reads, sparse, slots_resting }
+        Meganodes { geometry, region, slots, ends, reads, reported_reads, sparse, slots_resting }
     }
 
     /// A slot holds a meganode from here on.
@@ -290,29 +290,32 @@ impl Meganodes {
     }
 
     /// A client reports one-sided reads in a slot; false if it holds no meganode of entries.
-    pub(crate) fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
+    pub(crate) fn count_reported_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
         if self.ends.is_router(slot) || self.get(slot).is_none() {
             return false;
         }
-        let told = usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get_mut(slot));
-        if let Some(told) = told {
-            *told = told.saturating_add(count);
+        let reported = usize::try_from(slot.0).ok().and_then(|slot| self.reported_reads.get_mut(slot));
+        if let Some(reported) = reported {
+            *reported = reported.saturating_add(count);
             return true;
         }
         false
     }
 
     /// One-sided reads in a slot's meganodes that clients have reported, since the owner has the pair.
-    pub(crate) fn told_reads(&self, slot: SlotIndex) -> u64 {
-        usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get(slot)).map_or(0, |told| *told)
+    pub(crate) fn reported_reads(&self, slot: SlotIndex) -> u64 {
+        usize::try_from(slot.0)
+            .ok()
+            .and_then(|slot| self.reported_reads.get(slot))
+            .map_or(0, |reported| *reported)
     }
 
     /// Reads by the owner for clients in all slots, and one-sided ones that clients have reported, since the
     /// owner has the pair.
     pub(crate) fn reads_counted(&self) -> (u64, u64) {
         let reads = self.reads.iter().fold(0_u64, |sum, reads| sum.saturating_add(reads.get()));
-        let told = self.told_reads.iter().fold(0_u64, |sum, told| sum.saturating_add(*told));
-        (reads, told)
+        let reported = self.reported_reads.iter().fold(0_u64, |sum, reported| sum.saturating_add(*reported));
+        (reads, reported)
     }
 
     /// Reads by the owner for clients in a slot's meganodes, since the owner has the pair.

@@ -424,14 +424,14 @@ impl<O: MemoryObserver> Pair<O> {
             splitting: self.splits.source_of(slot).is_some(),
             writes: owned.map_or(0, |owned| owned.writes),
             reads: self.meganodes.reads(slot),
-            told_reads: self.meganodes.told_reads(slot),
+            reported_reads: self.meganodes.reported_reads(slot),
         }
     }
 
     /// A client reports so many one-sided reads of a meganode. That is a figure for people: nothing rests on
     /// it. False if the slot holds no meganode of entries.
-    pub fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
-        self.meganodes.count_told_reads(slot, count)
+    pub fn count_reported_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
+        self.meganodes.count_reported_reads(slot, count)
     }
 
     /// Reads that the owner has carried out for clients, and one-sided ones that clients have reported, since

@@ -428,9 +428,9 @@ fn half_known(history: &History, rules: &BalanceRules, member: &MemberFigures) -
     if !member.can_give() {
         return Some(HalfKnown::State(member.state));
     }
-    let Some(told_ms_ago) = member.told_ms_ago else { return Some(HalfKnown::Unreported) };
-    if told_ms_ago > rules.window_ms {
-        return Some(HalfKnown::Old { told_ms_ago });
+    let Some(reported_ms_ago) = member.reported_ms_ago else { return Some(HalfKnown::Unreported) };
+    if reported_ms_ago > rules.window_ms {
+        return Some(HalfKnown::Old { reported_ms_ago });
     }
     let left_ms = rules.window_ms.saturating_sub(member.serving_ms);
     if left_ms > 0 {

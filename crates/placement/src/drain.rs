@@ -91,7 +91,7 @@ impl fmt::Display for DrainRefusal {
                 write!(f, "{node} {state}, and its pairs can only be moved while it serves them")
             }
             DrainRefusal::Unreported { node } => {
-                write!(f, "{node} has not told yet what its pairs take: try again in a moment")
+                write!(f, "{node} has not reported yet what its pairs take: try again in a moment")
             }
             DrainRefusal::Held { pair, node, why } => write!(f, "{pair} cannot leave {node}: {why}"),
             DrainRefusal::NoRoom { pair, node, pairs, bytes, why } => {

@@ -43,7 +43,7 @@ pub struct MemberFigures {
     /// An operator wants it empty.
     pub draining: bool,
     /// How long ago it reported the figures below. None: it has reported none.
-    pub told_ms_ago: Option<u64>,
+    pub reported_ms_ago: Option<u64>,
     /// For how long it has served.
     pub serving_ms: u64,
     /// Memory that pairs may still take there.
@@ -63,8 +63,8 @@ impl MemberFigures {
         let timeless = |held: &HeldPair| HeldPair { held_ms: 0, ..*held };
         let rest = |member: &MemberFigures| {
             let MemberFigures { node, state, draining, writes_wait, disk_full, pairs_max, .. } = *member;
-            let told = (member.told_ms_ago.is_some(), member.memory_left_bytes, pairs_max);
-            (node, state, [draining, writes_wait, disk_full], told)
+            let reported = (member.reported_ms_ago.is_some(), member.memory_left_bytes, pairs_max);
+            (node, state, [draining, writes_wait, disk_full], reported)
         };
         rest(self) == rest(other) && self.pairs.iter().map(timeless).eq(other.pairs.iter().map(timeless))
     }
@@ -216,8 +216,8 @@ impl MemberFigures {
     }
 
     /// Whether its figures are there and no older than that.
-    pub(crate) fn told_within(&self, window_ms: u64) -> bool {
-        self.told_ms_ago.is_some_and(|ago| ago <= window_ms)
+    pub(crate) fn reported_within(&self, window_ms: u64) -> bool {
+        self.reported_ms_ago.is_some_and(|ago| ago <= window_ms)
     }
 
     /// Whether it drains and has pairs left.

@@ -175,13 +175,13 @@ impl History {
 
     /// Whether a node has reported what it has since balance or a drain last moved a pair there or away. One
     /// that says what a pair takes that it got has: it may not report anything new for a quarter of a window.
-    pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
+    pub(crate) fn has_reported_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
         let Some((ended_ms, got)) = self.ended.get(&member.node) else { return true };
         let got = got.and_then(|got| member.pairs.iter().find(|held| held.pair == got));
-        let told_ms = member.told_ms_ago.map(|ago_ms| now_ms.saturating_sub(ago_ms));
+        let reported_ms = member.reported_ms_ago.map(|ago_ms| now_ms.saturating_sub(ago_ms));
         // Both times are rounded.
         got.is_some_and(|held| held.load.is_some())
-            || told_ms.is_some_and(|told_ms| told_ms > ended_ms + 1)
+            || reported_ms.is_some_and(|reported_ms| reported_ms > ended_ms + 1)
             || planted(Mutant::ReliefByOldFigures)
     }
 

@@ -101,7 +101,7 @@ pub enum MoveFailure {
     /// The target declined for another reason.
     Declined,
     /// The coordinator's rows do not let it begin.
-    NotBegun,
+    NotStarted,
     /// The same, because one of them does not read.
     RowUnreadable,
     /// The copy did not catch up with the source.
@@ -139,7 +139,9 @@ impl fmt::Display for PairObstacle {
             PairObstacle::OtherMove { pair } => write!(f, "{pair} is being moved, and one moves at a time"),
             PairObstacle::Held(hold) => write!(f, "{hold}"),
             PairObstacle::Owner { node, state } => write!(f, "its owner, {node}, {state}"),
-            PairObstacle::Unreported { node } => write!(f, "its owner, {node}, has not told what it takes"),
+            PairObstacle::Unreported { node } => {
+                write!(f, "its owner, {node}, has not reported what it takes")
+            }
             PairObstacle::Rests { cause, left_ms } => {
                 let by = match cause {
                     MoveCause::Operator => "an operator moved it, and it",
@@ -182,7 +184,7 @@ impl fmt::Display for NoTarget {
         let parts = [
             of(self.draining, "drains itself", "drain themselves"),
             of(self.not_serving, "does not serve", "do not serve"),
-            of(self.unreported, "has told nothing lately", "have told nothing lately"),
+            of(self.unreported, "has reported nothing lately", "have reported nothing lately"),
             of(
                 self.no_disk,
                 "has no room on its disk for the logs",
@@ -205,9 +207,9 @@ impl fmt::Display for MoveFailure {
             MoveFailure::NoDiskRoom => "the disk has no room for its logs",
             MoveFailure::Unreadable => "it cannot read the log root",
             MoveFailure::Declined => "it declined",
-            MoveFailure::NotBegun => "the move could not be begun",
+            MoveFailure::NotStarted => "the move could not be started",
             MoveFailure::RowUnreadable => {
-                "the move could not be begun, as a row of the coordinator does not read (`cell status`)"
+                "the move could not be started, as a row of the coordinator does not read (`cell status`)"
             }
             MoveFailure::Behind => "the copy did not catch up with the source",
             MoveFailure::SplitOpen => "a split of the pair did not end in time",

@@ -200,7 +200,7 @@ pub enum HalfKnown {
     /// What it reported is older than a window.
     Old {
         /// So old.
-        told_ms_ago: u64,
+        reported_ms_ago: u64,
     },
     /// It has served for less than a window.
     Began {
@@ -250,7 +250,7 @@ pub struct NoRelief {
     /// What the node has left, as it reported last.
     pub left_bytes: u64,
     /// What is left since the last move was not reported yet, by the node or by another one.
-    pub untold: bool,
+    pub unreported: bool,
     /// Pairs that something has hold of, or of which it is not known what they take.
     pub held: u32,
     /// Pairs that an operator has moved, and that rest.
@@ -378,12 +378,14 @@ impl fmt::Display for HalfKnown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HalfKnown::State(state) => write!(f, "{state}"),
-            HalfKnown::Unreported => f.write_str("has told no figures"),
-            HalfKnown::Old { told_ms_ago } => write!(f, "told its figures {} ago", seconds(*told_ms_ago)),
+            HalfKnown::Unreported => f.write_str("has reported no figures"),
+            HalfKnown::Old { reported_ms_ago } => {
+                write!(f, "reported its figures {} ago", seconds(*reported_ms_ago))
+            }
             HalfKnown::Began { left_ms } => {
                 write!(f, "began to serve a moment ago, and its figures count in {}", seconds(*left_ms))
             }
-            HalfKnown::Pair { pair } => write!(f, "has not told what {pair} takes"),
+            HalfKnown::Pair { pair } => write!(f, "has not reported what {pair} takes"),
             HalfKnown::TakenOver { pair, left_ms } => {
                 write!(f, "took {pair} over a moment ago, and its figures count in {}", seconds(*left_ms))
             }
@@ -426,8 +428,8 @@ fn of_its_pairs(f: &mut fmt::Formatter<'_>, counts: &[(u32, &str)]) -> fmt::Resu
 
 impl fmt::Display for NoRelief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.untold {
-            return f.write_str("what the nodes have left since the last move is not told yet");
+        if self.unreported {
+            return f.write_str("what the nodes have left since the last move is not reported yet");
         }
         let counts = [
             (self.held, "cannot move now"),

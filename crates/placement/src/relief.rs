@@ -134,8 +134,8 @@ pub(crate) fn nothing(
     };
     let mut why = NoRelief {
         left_bytes: from.memory_left_bytes,
-        untold: !is_known(now_ms, from, history, rules)
-            || others().any(|member| !history.has_told_since(now_ms, member)),
+        unreported: !is_known(now_ms, from, history, rules)
+            || others().any(|member| !history.has_reported_since(now_ms, member)),
         most_left_bytes: others().map(|member| member.memory_left_bytes).max().unwrap_or(0),
         ..NoRelief::default()
     };
@@ -162,7 +162,7 @@ fn full(figures: &Figures) -> Vec<&MemberFigures> {
 }
 
 fn is_known(now_ms: u64, member: &MemberFigures, history: &History, rules: &BalanceRules) -> bool {
-    member.told_within(rules.window_ms) && history.has_told_since(now_ms, member)
+    member.reported_within(rules.window_ms) && history.has_reported_since(now_ms, member)
 }
 
 /// Whether a node takes pairs of full ones, as far as it has room. That it gave one itself a short time ago
@@ -187,7 +187,7 @@ fn of_node<'f>(
         let can_take = |member: &&MemberFigures| {
             member.node != from.node
                 && may_take(member, rules)
-                && history.has_told_since(now_ms, member)
+                && history.has_reported_since(now_ms, member)
                 && history.failure(held.pair, member.node).is_none()
                 && gains(left_bytes, member.memory_left_bytes, load.memory_bytes)
         };

@@ -40,7 +40,7 @@ pub(crate) fn pairs_left(member: &MemberFigures) -> u32 {
 
 /// Whether a member takes pairs at all, whatever its room.
 pub(crate) fn takes(member: &MemberFigures, rules: &BalanceRules) -> bool {
-    member.shares_load() && member.told_within(rules.window_ms)
+    member.shares_load() && member.reported_within(rules.window_ms)
 }
 
 /// All that take pairs and are not to be emptied, by place among the members.
@@ -80,7 +80,7 @@ pub(crate) fn no_target(
             why.draining += 1;
         } else if member.state != MemberState::Serving {
             why.not_serving += 1;
-        } else if !member.told_within(rules.window_ms) {
+        } else if !member.reported_within(rules.window_ms) {
             why.unreported += 1;
         } else if member.disk_full {
             why.no_disk += 1;

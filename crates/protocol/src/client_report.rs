@@ -19,11 +19,11 @@
 //! | 69 | 1 | policy: 1 adaptive, 2 paper, 3 fixed, 4 client, 5 server |
 //! | 70 | 2 | length of the name, at most [`NAME_BYTES_MAX`] |
 //! | 72 | 8 each | the counts of the interval, in the order of [`ClientCounts`] |
-//! | 248 | 2 | meganodes that it has read one-sidedly, at most [`TOLD_MEGANODES_MAX`] |
+//! | 248 | 2 | meganodes that it has read one-sidedly, at most [`REPORTED_MEGANODES_MAX`] |
 //! | 250 | 6 | reserved, zero |
 //! | 256 | 8 | one-sided reads of further meganodes |
 //! | 264 | | name (UTF-8) |
-//! | | 16 each | the meganodes: [`crate::told_reads`] |
+//! | | 16 each | the meganodes: [`crate::reported_reads`] |
 //!
 //! Reply, after the reply header:
 //!
@@ -41,14 +41,14 @@
 
 use crate::cursor::{Reader, Writer};
 use crate::header::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
-use crate::told_reads::{TOLD_MEGANODES_MAX, ToldReads};
+use crate::reported_reads::{REPORTED_MEGANODES_MAX, ReportedReads};
 use crate::wire_enum::wire_enum;
 use crate::{DecodeError, EncodeError, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 
 /// Bytes of a report besides its counts.
 const REPORT_FIXED_BYTES: usize = 88;
 const _: () = assert!(
-    REPORT_FIXED_BYTES + 8 * ClientCounts::COUNT + NAME_BYTES_MAX + 16 * TOLD_MEGANODES_MAX
+    REPORT_FIXED_BYTES + 8 * ClientCounts::COUNT + NAME_BYTES_MAX + 16 * REPORTED_MEGANODES_MAX
         <= MESSAGE_BYTES_MAX - REQUEST_HEADER_BYTES
 );
 
@@ -235,7 +235,7 @@ pub struct ClientReport<'a> {
     /// What it has counted in the interval.
     pub counts: ClientCounts,
     /// How often it has read which meganodes one-sidedly since its last report.
-    pub told_reads: ToldReads<'a>,
+    pub reported_reads: ReportedReads<'a>,
     /// One-sided reads of meganodes for which it had no room.
     pub reads_elsewhere: u64,
     /// What it calls itself.
@@ -255,11 +255,11 @@ impl<'a> ClientReport<'a> {
         writer.u8(self.policy.code())?;
         writer.text_length(self.name.as_bytes(), NAME_BYTES_MAX)?;
         self.counts.to_array().into_iter().try_for_each(|count| writer.u64(count))?;
-        writer.u16(self.told_reads.count()?)?;
+        writer.u16(self.reported_reads.count()?)?;
         writer.reserved(6)?;
         writer.u64(self.reads_elsewhere)?;
         writer.bytes(self.name.as_bytes())?;
-        self.told_reads.encode(writer)
+        self.reported_reads.encode(writer)
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ClientReport<'a>, DecodeError> {
@@ -284,7 +284,7 @@ impl<'a> ClientReport<'a> {
         reader.reserved(6)?;
         let reads_elsewhere = reader.u64()?;
         let name = reader.text(name_len, NAME_BYTES_MAX)?;
-        let told_reads = ToldReads::decode(reader, meganodes)?;
+        let reported_reads = ReportedReads::decode(reader, meganodes)?;
         let estimates = ClientEstimates {
             server_ns,
             read_ns,
@@ -302,7 +302,7 @@ impl<'a> ClientReport<'a> {
             transport,
             policy,
             counts: ClientCounts::from_array(counts),
-            told_reads,
+            reported_reads,
             reads_elsewhere,
             name,
         })

@@ -20,7 +20,7 @@
 //! | [`table`] | which pair is where |
 //! | [`route`] | where keys are that the asked worker does not have |
 //! | [`client_report`] | what clients report of their searches, and the settings that they are given |
-//! | [`told_reads`] | how often clients read which meganode one-sidedly |
+//! | [`reported_reads`] | how often clients read which meganode one-sidedly |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -47,13 +47,13 @@ pub mod refusal;
 pub mod regions;
 pub mod reply;
 pub mod report;
+pub mod reported_reads;
 pub mod request;
 pub mod route;
 pub mod scan;
 mod size;
 pub mod stream;
 pub mod table;
-pub mod told_reads;
 pub mod tree;
 mod wire_enum;
 pub mod write;
@@ -71,6 +71,7 @@ pub use refusal::{ReadOnlyReason, Refusal, StatusCode};
 pub use regions::{PairRegions, RegionRows, RegionsReply};
 pub use reply::Reply;
 pub use report::{CheckReport, PairActivity, PairStatus, PairStatuses, StatusReport};
+pub use reported_reads::{REPORTED_MEGANODES_MAX, ReportedRead, ReportedReads};
 pub use request::Request;
 pub use route::Route;
 pub use scan::{Bound, Entry, EntryValue, PAGE_LEAVES_MAX, Page, PageRoom, PageWriter, Scan};
@@ -80,6 +81,5 @@ pub use size::{
 };
 pub use stream::{Chunk, ValueBegin};
 pub use table::{OwnedState, TableReport, TableRow, TableRows};
-pub use told_reads::{TOLD_MEGANODES_MAX, ToldRead, ToldReads};
 pub use tree::{MeganodeRow, MeganodeUse, TreeReport, TreeRows};
 pub use write::{Condition, Delete, Put, PutBegin, WriteName};

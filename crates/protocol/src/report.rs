@@ -137,7 +137,7 @@ pub struct StatusReport<'a> {
     pub pairs: PairStatuses<'a>,
     /// What is wrong although it serves, a line each; empty if nothing is.
     pub warnings: &'a str,
-    /// Where its coordinator is, for people; empty: it was not told.
+    /// Where its coordinator is, for people; empty: it was not reported.
     pub coordinator: &'a str,
 }
 

@@ -53,7 +53,7 @@ struct KnownName {
     is_looked_up: bool,
     /// Somebody has waited for that one, and it took longer.
     was_awaited: bool,
-    /// Who is told of its end.
+    /// Who is notified of its end.
     wakers: Vec<Waker>,
 }
 
@@ -279,7 +279,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, last], 7))
     }
 
-    /// A system's resolver that takes until it is told what to answer.
+    /// A system's resolver that takes until it is given what to answer.
     fn hanging(believed_for: Duration) -> (mpsc::Sender<Answer>, Resolver) {
         let (answers, asked) = mpsc::channel::<Answer>();
         let asked = Mutex::new(asked);

@@ -463,7 +463,7 @@ mutants! {
     /// A source serves the memory that it has kept though the pair's row is another since. A test of the
     /// control side (`node/tests/suite/moves.rs`) catches it.
     FrozenServedAfterAnotherRow: "frozen-served-after-another-row",
-    /// A pair that was handed over is told to clients before it is published. A test of recoveries
+    /// A pair that was handed over is shown to clients before it is published. A test of recoveries
     /// (`recovery/tests/suite/copy.rs`) catches it.
     ToldUnpublished: "told-unpublished",
     /// A move is started by who balances no more. The twins of the coordinator's tests
@@ -563,7 +563,7 @@ mutants! {
     ReaderUnjudged: "reader-unjudged",
     /// Who may read no more reads on.
     RevokedReaderStays: "revoked-reader-stays",
-    /// Whoever connects over verbs is told where regions are. `crates/fabric/src/key_permission.rs`, and the
+    /// Whoever connects over verbs learns where regions are. `crates/fabric/src/key_permission.rs`, and the
     /// next one too.
     PlaceToldToAnybody: "place-told-to-anybody",
     /// Whose reads the device answers, and who may read no more, reads on.

@@ -1,25 +1,25 @@
 //! Balance (`docs/design/balance.md`): what carries out what `cell_placement` decides. A core but for the
 //! coordinator, which it is given; the control driver steps it with each look at the cluster.
 //!
-//! - Each member reports what it has (`telling`), in a row of its own.
+//! - Each member reports what it has (`reporting`), in a row of its own.
 //! - One member has the balancer's seat. About once a second it makes a picture of the rows (`picture`), asks
 //!   the core, and begins or cancels a move by its row. The steps of the move are `crate::moves`.
-//! - What has come to nothing the core is told (`verdicts`).
-//! - The worker is told what the others have (`spreading`): halves of its meganodes may go to them.
+//! - The core learns what has come to nothing (`verdicts`).
+//! - The worker gets what the others have (`spreading`): halves of its meganodes may go to them.
 
 mod look;
 mod options;
 mod picture;
+mod reporting;
 mod room;
 mod spreading;
-mod telling;
 mod verdicts;
 
 use std::sync::Arc;
 
 use cell_cluster::{
     Balance, BalancerWish, ClusterError, ClusterView, Coordinator, Drains, MoveMotive, MoveRefusal, Moves,
-    SeatSeen, ToldArrival,
+    ReportedArrival, SeatSeen,
 };
 use cell_placement::{
     Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove, relief_bytes,
@@ -32,8 +32,8 @@ use crate::membership::MembershipOptions;
 use crate::split::SpreadView;
 use crate::wall_clock::WallClock;
 use picture::SeenFigures;
+use reporting::{NodeRoom, Reporting};
 use spreading::{Spreading, may_spread};
-use telling::{NodeRoom, Telling};
 use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
@@ -65,7 +65,7 @@ pub(crate) struct BalanceDriver {
     balance: Balance,
     moves: Moves,
     drains: Drains,
-    telling: Telling,
+    reporting: Reporting,
     seen: SeenFigures,
     seated: Option<Seated>,
     spreading: Spreading,
@@ -90,7 +90,7 @@ impl BalanceDriver {
             balance: Balance::new(coordinator.clone()),
             moves: Moves::new(coordinator.clone()),
             drains: Drains::new(coordinator.clone()),
-            telling: Telling::default(),
+            reporting: Reporting::default(),
             seen: SeenFigures::default(),
             seated: None,
             spreading: Spreading::default(),
@@ -128,17 +128,17 @@ impl BalanceDriver {
 
     /// What the worker has.
     pub(crate) fn count(&mut self, figures: WorkerFigures) {
-        self.telling.count(figures, self.window_ms() * 1_000_000);
+        self.reporting.count(figures, self.window_ms() * 1_000_000);
     }
 
     /// A pair was made here, for another node if there is one.
     pub(crate) fn created(&mut self, pair: PairId, meant_for: Option<NodeId>) {
-        self.telling.arrives(pair, ToldArrival::Created(meant_for));
+        self.reporting.arrives(pair, ReportedArrival::Created(meant_for));
     }
 
     /// A pair has moved here.
     pub(crate) fn moved(&mut self, pair: PairId, motive: MoveMotive) {
-        self.telling.arrives(pair, ToldArrival::Moved(motive));
+        self.reporting.arrives(pair, ReportedArrival::Moved(motive));
     }
 
     /// For people.
@@ -165,7 +165,7 @@ impl BalanceDriver {
         STEP_MS.min(self.window_ms() / 8).max(1)
     }
 
-    /// What the worker is to be told now of the others, if it is time.
+    /// What the worker is to get now of the others, if it is time.
     pub(crate) fn spread(&mut self, view: &ClusterView, now_ns: u64) -> Option<ControlEvent> {
         if !self.spreading.is_due(self.every_ms(), now_ns) {
             return None;
@@ -208,7 +208,7 @@ impl BalanceDriver {
     ) -> bool {
         self.moves = self.moves.clone().at(self.wall.at_ms(now_ns));
         self.seen.observe(view, now_ns);
-        self.tell(memory_left_bytes, disk_free_bytes, now_ns);
+        self.report(memory_left_bytes, disk_free_bytes, now_ns);
         let balancer = view.balance.seat.map(|seen| seen.seat.node);
         let is_news = std::mem::replace(&mut self.shown, balancer) != balancer;
         let Some(seat) = self.sit(view, now_ns) else { return is_news };
@@ -233,14 +233,14 @@ impl BalanceDriver {
         !is_known
     }
 
-    fn tell(&mut self, memory_left_bytes: u64, disk_free_bytes: Option<u64>, now_ns: u64) {
+    fn report(&mut self, memory_left_bytes: u64, disk_free_bytes: Option<u64>, now_ns: u64) {
         let who = (self.member.incarnation, self.member.node);
         let BalanceOptions { pairs_max, log_bytes, first_segments_bytes, .. } = self.options;
         let disk_full = disk_free_bytes.is_some_and(|free| free < first_segments_bytes);
         let room = NodeRoom { memory_left_bytes, disk_full, pairs_max, log_bytes };
-        let Some(row) = self.telling.due(who, room, self.window_ms(), now_ns) else { return };
-        match self.balance.tell(&row) {
-            Ok(()) => self.telling.told(row, now_ns),
+        let Some(row) = self.reporting.due(who, room, self.window_ms(), now_ns) else { return };
+        match self.balance.report(&row) {
+            Ok(()) => self.reporting.reported(row, now_ns),
             Err(error) => tracing::debug!(%error, "this node's figures are not told just now"),
         }
     }
@@ -351,7 +351,7 @@ impl BalanceDriver {
                 if let Some(seated) = self.seated.as_mut().filter(|_| is_refused) {
                     let why = match error {
                         ClusterError::Unreadable { .. } => MoveFailure::RowUnreadable,
-                        _ => MoveFailure::NotBegun,
+                        _ => MoveFailure::NotStarted,
                     };
                     seated.core.on_failure(now_ms, pair, to, why);
                 }

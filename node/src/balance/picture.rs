@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{
     ClusterView, IncidentRow, MemberRow, MoveMotive, MoveOutcome, MoveRow, MoveStage, PairRow, PairState,
-    PauseCause, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
+    PauseCause, ReportedArrival, ReportedHold, ReportedPair, ReportedState, Revision, Trouble,
 };
 use cell_placement::{
     Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
@@ -89,14 +89,14 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
-    let told: BTreeMap<(Incarnation, PairId), &ToldPair> =
-        view.balance.told_pairs().map(|(owner, told)| ((owner, told.pair), told)).collect();
+    let reported: BTreeMap<(Incarnation, PairId), &ReportedPair> =
+        view.balance.reported_pairs().map(|(owner, reported)| ((owner, reported.pair), reported)).collect();
     for row in view.pairs.values() {
         let place = row.owner.and_then(|owner| places.get(&owner));
         let Some(member) = place.and_then(|place| figures.get_mut(*place)) else { continue };
-        let told = row.owner.and_then(|owner| told.get(&(owner, row.pair)).copied());
-        let ago_ms = member.told_ms_ago.unwrap_or(0);
-        member.pairs.extend(held(row, told, ago_ms, view.moves.get(&row.pair)));
+        let reported = row.owner.and_then(|owner| reported.get(&(owner, row.pair)).copied());
+        let ago_ms = member.reported_ms_ago.unwrap_or(0);
+        member.pairs.extend(held(row, reported, ago_ms, view.moves.get(&row.pair)));
     }
     Figures { members: figures, takeovers_open, moving, pause }
 }
@@ -107,29 +107,34 @@ fn present(view: &ClusterView) -> BTreeMap<NodeId, &MemberRow> {
 }
 
 fn member(view: &ClusterView, row: &MemberRow, seen: &SeenFigures, now_ns: u64) -> MemberFigures {
-    let told = view.balance.figures.get(&row.incarnation).map(|(told, _)| told);
+    let reported = view.balance.figures.get(&row.incarnation).map(|(reported, _)| reported);
     let ago_ms = seen.ago_ms(row.incarnation, now_ns);
     MemberFigures {
         node: row.node,
-        state: told.map_or(MemberState::Recovering, |told| match told.state {
-            ToldState::Serving => MemberState::Serving,
-            ToldState::ReadOnly => MemberState::ReadOnly,
-            ToldState::Stopping => MemberState::Stopping,
+        state: reported.map_or(MemberState::Recovering, |reported| match reported.state {
+            ReportedState::Serving => MemberState::Serving,
+            ReportedState::ReadOnly => MemberState::ReadOnly,
+            ReportedState::Stopping => MemberState::Stopping,
         }),
         draining: view.is_draining(row.node),
-        told_ms_ago: told.map(|_| ago_ms),
-        serving_ms: told.map_or(0, |told| told.serving_ms.saturating_add(ago_ms)),
-        memory_left_bytes: told.map_or(0, |told| told.memory_left_bytes),
-        writes_wait: told.is_some_and(|told| told.writes_wait),
-        disk_full: told.is_some_and(|told| told.disk_full),
-        pairs_max: told.map_or(0, |told| told.pairs_max),
+        reported_ms_ago: reported.map(|_| ago_ms),
+        serving_ms: reported.map_or(0, |reported| reported.serving_ms.saturating_add(ago_ms)),
+        memory_left_bytes: reported.map_or(0, |reported| reported.memory_left_bytes),
+        writes_wait: reported.is_some_and(|reported| reported.writes_wait),
+        disk_full: reported.is_some_and(|reported| reported.disk_full),
+        pairs_max: reported.map_or(0, |reported| reported.pairs_max),
         pairs: Vec::new(),
     }
 }
 
 /// A pair in its owner's hands; none if that does not serve it and nobody is to.
-fn held(row: &PairRow, told: Option<&ToldPair>, ago_ms: u64, of: Option<&MoveRow>) -> Option<HeldPair> {
-    let told = told.filter(|told| told.epoch == row.epoch);
+fn held(
+    row: &PairRow,
+    reported: Option<&ReportedPair>,
+    ago_ms: u64,
+    of: Option<&MoveRow>,
+) -> Option<HeldPair> {
+    let reported = reported.filter(|reported| reported.epoch == row.epoch);
     match row.state {
         PairState::Serving if row.is_published() => {}
         // A takeover of it goes on, or a handing: see `takeovers_open`.
@@ -142,14 +147,16 @@ fn held(row: &PairRow, told: Option<&ToldPair>, ago_ms: u64, of: Option<&MoveRow
         PairState::New | PairState::Released | PairState::Unavailable { .. } => return None,
     }
     let has_log = row.history.last().is_some_and(|served| served.durability != Durability::None);
-    let hold = match told.and_then(|told| told.hold) {
+    let hold = match reported.and_then(|reported| reported.hold) {
         _ if !has_log => Some(PairHold::NoLog),
-        Some(ToldHold::Split) => Some(PairHold::Split),
-        Some(ToldHold::Check) => Some(PairHold::Check),
+        Some(ReportedHold::Split) => Some(PairHold::Split),
+        Some(ReportedHold::Check) => Some(PairHold::Check),
         None => None,
     };
-    let (load, held_ms, arrival) = match told {
-        Some(told) => (Some(load_of(told)), told.held_ms.saturating_add(ago_ms), arrival_of(told.arrival)),
+    let (load, held_ms, arrival) = match reported {
+        Some(reported) => {
+            (Some(load_of(reported)), reported.held_ms.saturating_add(ago_ms), arrival_of(reported.arrival))
+        }
         // One that its owner has just made, and has not reported yet.
         None if row.epoch == Epoch(1) => (Some(PairLoad::default()), 0, Arrival::Created { meant_for: None }),
         None => {
@@ -162,15 +169,15 @@ fn held(row: &PairRow, told: Option<&ToldPair>, ago_ms: u64, of: Option<&MoveRow
     Some(HeldPair { pair: row.pair, load, held_ms, arrival, hold })
 }
 
-fn load_of(told: &ToldPair) -> PairLoad {
-    PairLoad { bytes: told.bytes, memory_bytes: told.memory_bytes, load_ns: told.load_ns }
+fn load_of(reported: &ReportedPair) -> PairLoad {
+    PairLoad { bytes: reported.bytes, memory_bytes: reported.memory_bytes, load_ns: reported.load_ns }
 }
 
-fn arrival_of(told: ToldArrival) -> Arrival {
-    match told {
-        ToldArrival::TakenOver => Arrival::TakenOver,
-        ToldArrival::Created(meant_for) => Arrival::Created { meant_for },
-        ToldArrival::Moved(motive) => Arrival::Moved(cause_of(motive)),
+fn arrival_of(reported: ReportedArrival) -> Arrival {
+    match reported {
+        ReportedArrival::TakenOver => Arrival::TakenOver,
+        ReportedArrival::Created(meant_for) => Arrival::Created { meant_for },
+        ReportedArrival::Moved(motive) => Arrival::Moved(cause_of(motive)),
     }
 }
 

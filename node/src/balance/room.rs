@@ -75,8 +75,8 @@ pub fn held_memory(view: &ClusterView) -> Result<Vec<HeldMemory>, String> {
     let held = figures.members.iter().map(|member| {
         let mut held = HeldMemory { node: member.node, bytes: 0, largest_bytes: 0 };
         for pair in &member.pairs {
-            let untold = || format!("{} has not told yet what its pairs take", member.node);
-            let load = pair.load.ok_or_else(untold)?;
+            let why_unknown = || format!("{} has not reported yet what its pairs take", member.node);
+            let load = pair.load.ok_or_else(why_unknown)?;
             held.bytes = held.bytes.saturating_add(load.memory_bytes);
             held.largest_bytes = held.largest_bytes.max(load.memory_bytes);
         }
@@ -93,6 +93,6 @@ fn figures(view: &ClusterView) -> Figures {
 
 /// A member that has reported nothing yet, in words.
 fn unreported(figures: &Figures) -> Option<String> {
-    let member = figures.members.iter().find(|member| member.told_ms_ago.is_none())?;
-    Some(format!("{} has not told yet what it has", member.node))
+    let member = figures.members.iter().find(|member| member.reported_ms_ago.is_none())?;
+    Some(format!("{} has not reported yet what it has", member.node))
 }

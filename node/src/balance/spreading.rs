@@ -1,4 +1,4 @@
-//! What the worker is told of the others, so that halves of its meganodes go to who has less.
+//! What the worker knows of the others, so that halves of its meganodes go to who has less.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use cell_placement::{Figures, MemberState};
 use crate::command::ControlEvent;
 use crate::split::SpreadView;
 
-/// When the worker is told next, and whether it was told of others.
+/// When the worker gets it next, and whether it knows of others.
 #[derive(Debug, Default)]
 pub(super) struct Spreading {
     due_ns: u64,
-    told: bool,
+    is_informed: bool,
 }
 
 impl Spreading {
@@ -20,7 +20,7 @@ impl Spreading {
         self.due_ns = 0;
     }
 
-    /// Whether the worker is to be told, every so often.
+    /// Whether the worker is to get it, every so often.
     pub(super) fn is_due(&mut self, every_ms: u64, now_ns: u64) -> bool {
         let due = now_ns >= self.due_ns;
         if due {
@@ -29,10 +29,10 @@ impl Spreading {
         due
     }
 
-    /// The worker is told this; what it has not got needs not be taken back.
+    /// The worker gets this; what it has not got needs not be taken back.
     pub(super) fn event(&mut self, shown: Option<SpreadView>) -> Option<ControlEvent> {
-        let told = std::mem::replace(&mut self.told, shown.is_some());
-        (told || shown.is_some()).then(|| ControlEvent::Spread(shown.map(Arc::new)))
+        let is_informed = std::mem::replace(&mut self.is_informed, shown.is_some());
+        (is_informed || shown.is_some()).then(|| ControlEvent::Spread(shown.map(Arc::new)))
     }
 }
 

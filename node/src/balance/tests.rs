@@ -2,7 +2,7 @@
 
 use cell_cluster::{
     DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveOutcome, MoveStage, NewPair, PairGeometry,
-    PauseCause, ServingAddress, Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
+    PauseCause, ReportedPair, ReportedState, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_placement::BalanceRules;
 use cell_terms::{Durability, Epoch, Incarnation};
@@ -110,31 +110,31 @@ impl World {
         let pairs = own.pairs.iter().map(used).collect();
         let (at_ns, writes_wait) = (self.now_ns, self.is_full);
         self.driver.count(WorkerFigures { at_ns, writes_wait, pairs, ..WorkerFigures::default() });
-        self.tell_other();
+        self.report_other();
         self.look()
     }
 
-    fn tell_other(&self) {
-        self.tell_other_with(1 << 40);
+    fn report_other(&self) {
+        self.report_other_with(1 << 40);
     }
 
     /// The other node reports that so much memory is left there.
-    fn tell_other_with(&self, memory_left_bytes: u64) {
+    fn report_other_with(&self, memory_left_bytes: u64) {
         let other = &self.peers[1 - self.own];
-        let told = |pair: &PairId| ToldPair {
+        let reported = |pair: &PairId| ReportedPair {
             pair: *pair,
             epoch: Epoch(1),
             bytes: 100 * MIB,
             memory_bytes: 100 * MIB,
             load_ns: 0,
             held_ms: 3_600_000,
-            arrival: ToldArrival::TakenOver,
+            arrival: ReportedArrival::TakenOver,
             hold: None,
         };
         let row = FiguresRow {
             incarnation: other.lease,
             node: other.node,
-            state: ToldState::Serving,
+            state: ReportedState::Serving,
             serving_ms: 3_600_000,
             memory_left_bytes,
             writes_wait: false,
@@ -142,9 +142,9 @@ impl World {
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,
-            pairs: other.pairs.iter().map(told).collect(),
+            pairs: other.pairs.iter().map(reported).collect(),
         };
-        Balance::new(Arc::new(self.link.clone())).tell(&row).unwrap();
+        Balance::new(Arc::new(self.link.clone())).report(&row).unwrap();
     }
 
     fn look(&mut self) -> bool {
@@ -186,7 +186,7 @@ impl World {
 }
 
 #[test]
-fn node_above_the_mean_gives_a_pair_once_all_have_told_for_a_window() {
+fn node_above_the_mean_gives_a_pair_once_all_have_reported_for_a_window() {
     for own in [0, 1] {
         let mut world = world(own, 2, options(true));
         let seconds = world.seconds_to_a_move().unwrap();
@@ -218,7 +218,7 @@ fn look_that_says_nothing_new_is_shown_seldom_and_one_that_does_at_once() {
     let shown = (0..60).filter(|_| world.pass()).count();
     assert!((1..=6).contains(&shown), "{shown} of 60, while nothing changed but the time");
     while !world.pass() {} // the next one would be shown late, if it said the same
-    world.tell_other_with(150 * MIB);
+    world.report_other_with(150 * MIB);
     assert!(world.look_a_second_later(), "figures have changed");
     world.link.transact(Transaction::new().put(KEY_DRILL, "{}")).unwrap();
     assert!(world.look_a_second_later(), "so has what is decided");
@@ -281,19 +281,22 @@ fn node_at_which_writes_wait_for_memory_gives_a_pair_at_once() {
     assert_eq!(world.driver.snapshot(world.watch.view()).moves.full, 1);
 }
 
-/// What the worker is told now.
+/// What the worker gets now.
 fn spread(world: &mut World) -> Option<Option<Arc<SpreadView>>> {
     world.pass();
     match world.driver.spread(world.watch.view(), world.now_ns)? {
         ControlEvent::Spread(view) => Some(view),
-        event => panic!("the worker is told something else: {event:?}"),
+        event => panic!("the worker gets something else: {event:?}"),
     }
 }
 
 #[test]
-fn worker_is_told_what_the_others_have_while_balance_is_on() {
+fn worker_knows_what_the_others_have_while_balance_is_on() {
     let mut world = world(0, 3, options(true));
-    assert!(world.driver.spread(world.watch.view(), world.now_ns).is_none(), "nobody has told anything yet");
+    assert!(
+        world.driver.spread(world.watch.view(), world.now_ns).is_none(),
+        "nobody has reported anything yet"
+    );
     let view = spread(&mut world).flatten().unwrap();
     assert_eq!((view.node, view.meganodes), (NodeId(1), 1));
     let own = &view.figures.members[0];
@@ -316,7 +319,7 @@ fn worker_is_told_what_the_others_have_while_balance_is_on() {
 }
 
 #[test]
-fn worker_of_a_node_that_is_alone_is_told_nothing() {
+fn worker_of_a_node_that_is_alone_gets_no_view_of_others() {
     let mut world = world(0, 1, options(true));
     world.drain(NodeId(2));
     for _ in 0..10 {
@@ -420,7 +423,7 @@ fn move_that_came_to_nothing_is_not_tried_again_at_once() {
     assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
 }
 
-/// The second move was started 20 s after the first one, and so on, and nobody was told anything.
+/// The second move was started 20 s after the first one, and so on, and nobody got any report.
 #[test]
 fn drain_of_which_moves_keep_failing_says_so_in_its_row() {
     let mut world = world(0, 1, options(false));
@@ -439,13 +442,13 @@ fn drain_of_which_moves_keep_failing_says_so_in_its_row() {
         said = stall;
     }
     assert!(world.moves()[0].number >= 4, "it was tried again and again");
-    let said = said.expect("somebody is told");
+    let said = said.expect("it is reported");
     let pair = world.peers[0].pairs[0];
     assert!(said.starts_with(&format!("{pair} cannot move: ")), "{said}");
     assert!(said.contains("it had no memory for the copy"), "{said}");
 }
 
-/// It was tried each second, no other pair left the node, and nobody was told anything.
+/// It was tried each second, no other pair left the node, and nobody got any report.
 #[test]
 fn drain_goes_on_with_other_pairs_where_the_row_of_a_move_does_not_read_and_says_so() {
     let mut world = world(0, 2, options(false));
@@ -461,12 +464,12 @@ fn drain_goes_on_with_other_pairs_where_the_row_of_a_move_does_not_read_and_says
         world.watch.look().unwrap();
         world.watch.view().drains[&NodeId(1)].stall.clone()
     });
-    let said = stall.expect("somebody is told");
+    let said = stall.expect("it is reported");
     assert!(said.starts_with(&format!("{first} cannot move: ")), "{said}");
-    assert!(said.contains("the move could not be begun"), "{said}");
+    assert!(said.contains("the move could not be started"), "{said}");
 }
 
-/// As far as was known it was under way for ever: nothing else moved, and nobody was told.
+/// As far as was known it was under way for ever: nothing else moved, and nobody got any report.
 #[test]
 fn move_whose_row_does_not_read_any_more_holds_up_no_other_and_is_named() {
     let mut world = world(0, 2, options(false));
@@ -485,7 +488,7 @@ fn move_whose_row_does_not_read_any_more_holds_up_no_other_and_is_named() {
         world.watch.look().unwrap();
         world.watch.view().drains[&NodeId(1)].stall.clone()
     });
-    let said = stall.expect("somebody is told");
+    let said = stall.expect("it is reported");
     assert!(said.starts_with(&format!("{first} cannot move: ")), "{said}");
     assert!(said.contains("a row of the coordinator does not read"), "{said}");
 }
@@ -497,7 +500,7 @@ fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {
         let mut world = world(own, 600, options(true));
         assert!(world.seconds_to_a_move().is_some(), "node {own} balances");
         let view = world.watch.view();
-        assert_eq!(view.balance.told_pairs().count(), 600);
+        assert_eq!(view.balance.reported_pairs().count(), 600);
         let heavy = &view.balance.figures[&world.peers[0].lease].0;
         assert_eq!((heavy.pairs.len(), heavy.more_rows), (256, 2));
         let looked = world.driver.snapshot(view).look.unwrap().explain();
@@ -508,7 +511,7 @@ fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {
         for _ in 0..10 {
             world.pass();
         }
-        assert_eq!(world.watch.view().balance.told_pairs().count(), 300);
+        assert_eq!(world.watch.view().balance.reported_pairs().count(), 300);
     }
 }
 
@@ -521,13 +524,13 @@ fn lacks_room(view: &ClusterView, node: u32) -> Option<CannotEmpty> {
 }
 
 #[test]
-fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room() {
+fn nodes_are_known_not_to_be_emptied_once_all_have_reported_and_the_others_lack_room() {
     let mut world = world(0, 2, options(false));
     world.watch.look().unwrap();
-    let untold = "node-1 has not told yet what it has";
+    let unreported = "node-1 has not reported yet what it has";
     let RoomElsewhere::Unknown(why) = room_elsewhere(world.watch.view(), &[NodeId(1)]) else { panic!() };
-    assert_eq!(why, untold);
-    assert_eq!(held_memory(world.watch.view()), Err(untold.to_owned()));
+    assert_eq!(why, unreported);
+    assert_eq!(held_memory(world.watch.view()), Err(unreported.to_owned()));
     for _ in 0..20 {
         world.pass();
     }
@@ -537,7 +540,7 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
     assert_eq!(held.iter().map(|held| held.node.0).collect::<Vec<_>>(), [1, 2]);
     assert!(held[0].bytes >= 200 * MIB && held[0].bytes == 2 * held[0].largest_bytes, "{held:?}");
     assert_eq!(held[1].bytes, 0);
-    world.tell_other_with(150 * MIB);
+    world.report_other_with(150 * MIB);
     world.watch.look().unwrap();
     let CannotEmpty { why, next } = lacks_room(world.watch.view(), 1).unwrap();
     assert_eq!(next, None, "more room helps");
@@ -572,7 +575,7 @@ fn node_whose_disk_has_no_room_for_logs_gets_no_pair() {
 }
 
 #[test]
-fn figures_are_half_known_until_a_member_has_told_them() {
+fn figures_are_half_known_until_a_member_has_reported_them() {
     let mut world = world(0, 2, options(true));
     for _ in 0..40 {
         world.look_a_second_later();

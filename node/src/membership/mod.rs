@@ -336,14 +336,14 @@ impl Membership {
     /// or that has just started; else in the next one, which counts from now.
     fn nobodys(&self, view: &ClusterView, pair: PairId, now_ns: u64) -> Incarnation {
         let mut open = view.incidents.values().filter(|row| row.is_of_nobody() && !row.is_over());
-        let has_just_begun = |row: &IncidentRow| {
+        let has_just_started = |row: &IncidentRow| {
             let missed_ns = self.missed_ns.get(&row.dead);
             let recently = |missed_ns: &u64| now_ns < missed_ns.saturating_add(self.options.grace_ns);
             row.plan.is_empty() || missed_ns.is_some_and(recently)
         };
         let is_its = |row: &&IncidentRow| match row.share(pair) {
             Some(share) => share.times.serving_ms == 0,
-            None => has_just_begun(row),
+            None => has_just_started(row),
         };
         open.find(is_its).map_or_else(|| view.next_of_nobody(), |row| row.dead)
     }

@@ -96,7 +96,7 @@ pub struct CopyJob {
     pub node: NodeId,
     /// How far it is.
     pub progress: Arc<Progress>,
-    /// What it is told.
+    /// The orders that it gets.
     pub orders: Arc<CopyOrders>,
 }
 
@@ -320,14 +320,14 @@ mod tests {
         let given: [&dyn Fn(&CopyOrders); 2] = [&|orders| orders.hand(row()), &|orders| orders.stop()];
         for give in given {
             let orders = Arc::new(CopyOrders::default());
-            let told = Arc::clone(&orders);
-            let (begins, begun) = std::sync::mpsc::channel();
+            let theirs = Arc::clone(&orders);
+            let (begins, started) = std::sync::mpsc::channel();
             let waits = std::thread::spawn(move || {
-                let held = told.lock();
+                let held = theirs.lock();
                 begins.send(()).unwrap();
-                told.wait_from(held, Duration::from_secs(3_600));
+                theirs.wait_from(held, Duration::from_secs(3_600));
             });
-            begun.recv().unwrap();
+            started.recv().unwrap();
             give(&orders); // the lock is to be had once it sleeps
             waits.join().unwrap();
             orders.wait(Duration::from_secs(3_600)); // it has one that it has not seen

@@ -115,7 +115,7 @@ mod tests {
         of.outcome = Some(MoveOutcome::Moved);
         figures.end(&mut counts.target, Some(&of));
         assert_eq!((counts.copied_bytes, counts.took.sum_ms, counts.frozen.sum_ms), (90, 2_020, 70));
-        assert_eq!((counts.target.begun, counts.target.under_way, counts.target.moved), (1, 0, 1));
+        assert_eq!((counts.target.started, counts.target.under_way, counts.target.moved), (1, 0, 1));
         // The source's clock is ahead: what was seen here is what is known.
         of.times.frozen_ms = 9_000;
         figures.served(&mut counts, Some(&of), 3 * SECOND + 20 * NS_PER_MS, 3_020);
@@ -152,7 +152,7 @@ mod tests {
         of.outcome = Some(MoveOutcome::Cancelled);
         figures.end(&mut counts, Some(&of));
         MoveFigures::begin(&mut counts, 0).end(&mut counts, None);
-        let expected = MoveEndCounts { begun: 3, back: 1, cancelled: 1, given_up: 1, ..Default::default() };
+        let expected = MoveEndCounts { started: 3, back: 1, cancelled: 1, given_up: 1, ..Default::default() };
         assert_eq!(counts, expected);
     }
 }

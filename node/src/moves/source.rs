@@ -1,5 +1,5 @@
 //! The source's part of a planned move: a core without coordinator, worker or clock. It is shown the move's
-//! row and the pair's, says what to do next, and is told what came of it. One step that writes to the
+//! row and the pair's, says what to do next, and is given what came of it. One step that writes to the
 //! coordinator is taken a look, so that each is decided by rows as they are.
 //!
 //! ```text
@@ -142,9 +142,9 @@ enum SourceState {
     /// A handing was sent that is not to take effect any more. Why the move comes to nothing; none: it waits
     /// for another copy, if it goes on.
     Fencing { why: Option<String> },
-    /// The worker is to be told, then the rest.
+    /// The worker is to be notified, then the rest.
     Thawing { why: Option<String> },
-    /// The pair is the target's: the worker is to be told, then the rest.
+    /// The pair is the target's: the worker is to be notified, then the rest.
     Forgetting { handed: bool },
     /// Since when.
     Handed { since_ns: u64 },

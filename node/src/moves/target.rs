@@ -17,7 +17,7 @@ use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
 const REPORT_NS: u64 = 1_000_000_000;
-/// How long it takes until a copy is begun anew whose first question was not answered.
+/// How long it takes until a copy is restarted whose first question was not answered.
 const AGAIN_NS: u64 = 100_000_000;
 /// A copy is started so often, because files that it wanted have gone; and so often one that was ready may
 /// fall behind.
@@ -94,7 +94,7 @@ pub enum CopyFailure {
     Final,
     /// Files that were wanted have gone, as they may beside their owner's work.
     FilesGone,
-    /// The coordinator did not answer when it began. That says nothing of the pair: it is begun anew for as
+    /// The coordinator did not answer when it began. That says nothing of the pair: it is restarted for as
     /// long as a move may stand still.
     Unanswered,
     /// A log looks damaged. So it does if its owner has given a file back meanwhile, because a checkpoint
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_whose_files_have_gone_is_begun_anew_a_few_times() {
+    fn copy_whose_files_have_gone_is_restarted_a_few_times() {
         let mut story = Story::copying();
         for _ in 0..TRIES_MAX {
             story.core.copy_failed("gone", CopyFailure::FilesGone);
@@ -537,7 +537,7 @@ mod tests {
     /// The move was given up, and its pair not sent there again for a minute, because the coordinator had
     /// not answered once.
     #[test]
-    fn copy_that_the_coordinator_did_not_answer_is_begun_anew_while_a_move_may_stand_still() {
+    fn copy_that_the_coordinator_did_not_answer_is_restarted_while_a_move_may_stand_still() {
         let mut story = Story::copying();
         for _ in 0..3 * TRIES_MAX {
             story.core.copy_failed("no answer", CopyFailure::Unanswered);
@@ -598,7 +598,7 @@ mod tests {
 
     /// Of a large pair to which nothing was written the check took longer than a move may stand still.
     #[test]
-    fn check_that_goes_on_is_told_and_is_no_standstill() {
+    fn check_that_goes_on_is_reported_and_is_no_standstill() {
         let mut story = Story::copying();
         for _ in 0..3 {
             story.now_ns += STALLED_NS - 1;

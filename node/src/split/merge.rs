@@ -17,7 +17,7 @@ use crate::pairs::Pairs;
 /// How often empty meganodes are looked for.
 const LOOK_NS: u64 = 250_000_000;
 /// How often those who wait for room look.
-const STARVED_LOOK_NS: u64 = 10_000_000;
+const FULL_LOOK_NS: u64 = 10_000_000;
 /// A put that finds no room waits so long for merges.
 const WAIT_NS: u64 = 30_000_000_000;
 
@@ -26,7 +26,7 @@ const WAIT_NS: u64 = 30_000_000_000;
 pub(super) struct Merges {
     rest_ns: u64,
     look_at_ns: u64,
-    starved_look_at_ns: u64,
+    full_look_at_ns: u64,
     /// Since when meganodes have been seen to be empty, and by which record they are.
     empty_since: BTreeMap<MeganodeAt, (Csn, u64)>,
     /// Those that are to be merged, in the order of their keys.
@@ -81,8 +81,8 @@ impl Merges {
         sources: &mut Sources,
         (there, now_ns): (MeganodeAt, u64),
     ) -> bool {
-        if now_ns >= self.starved_look_at_ns {
-            self.starved_look_at_ns = now_ns + STARVED_LOOK_NS;
+        if now_ns >= self.full_look_at_ns {
+            self.full_look_at_ns = now_ns + FULL_LOOK_NS;
             self.look(pairs, spread, 0, now_ns);
             if self.begin(pairs, spread, sources, now_ns) {
                 return true; // it may be of this very meganode, which takes no writes from here on
@@ -133,11 +133,11 @@ impl Merges {
             };
             let left = pairs.directory.range_below(&low).map(|left| left.at);
             let into = left.filter(|left| emptied_by(pairs, spread, *left).is_some());
-            let begun = into.is_some_and(|into| sources.begin_merge(pairs, there, &low, into, now_ns));
-            if begun {
+            let started = into.is_some_and(|into| sources.begin_merge(pairs, there, &low, into, now_ns));
+            if started {
                 self.due.pop_front();
             }
-            return begun;
+            return started;
         }
         false
     }

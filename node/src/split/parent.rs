@@ -111,7 +111,7 @@ impl Parents {
 
     /// Whether the first entry is in the router for good. That one is gone must not be undone by a bit: its
     /// slot is used again.
-    fn is_told(&self, pair: &mut Pair, csn: Csn) -> bool {
+    fn is_settled(&self, pair: &mut Pair, csn: Csn) -> bool {
         let goes = self.queue.front().is_some_and(|entry| entry.gone.is_some());
         if goes && csn <= pair.durable() && !planted(Mutant::UnroutedToldUnsealed) {
             pair.want_seal(csn);
@@ -142,7 +142,7 @@ impl Parents {
             RoutingStep::Setting(csn) if csn <= durable || planted(Mutant::RouteAddedEarly) => {
                 Ok(Some(RoutingStep::Idle))
             }
-            RoutingStep::Inserting(csn) if self.is_told(pair, csn) || planted(Mutant::RoutedToldEarly) => {
+            RoutingStep::Inserting(csn) if self.is_settled(pair, csn) || planted(Mutant::RoutedToldEarly) => {
                 if let Some(entry) = self.queue.pop_front() {
                     effects.send(SplitMessage::Routed { name: entry.name, notice: entry.notice });
                 }
@@ -210,9 +210,9 @@ mod tests {
     use crate::split::tests::{RIGHT, SIZES, Story};
 
     #[test]
-    fn router_that_is_begun_keeps_its_pair_before_it_has_the_entry() {
-        let begun = Parents { step: RoutingStep::Setting(Csn(1)), ..Parents::default() };
-        assert!(begun.is_busy() && !Parents::default().is_busy());
+    fn router_that_is_started_keeps_its_pair_before_it_has_the_entry() {
+        let started = Parents { step: RoutingStep::Setting(Csn(1)), ..Parents::default() };
+        assert!(started.is_busy() && !Parents::default().is_busy());
     }
 
     #[test]

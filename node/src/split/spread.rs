@@ -269,7 +269,7 @@ impl Spread {
         let mut figures = view.figures.clone();
         for member in &mut figures.members {
             if member.node == view.node {
-                (member.pairs, member.told_ms_ago) = (Vec::new(), Some(0));
+                (member.pairs, member.reported_ms_ago) = (Vec::new(), Some(0));
                 for owned in pairs.iter().filter(|owned| !self.is_fresh(owned.pair.id())) {
                     add(member, owned.pair.id(), owned.pair.live_bytes());
                 }
@@ -303,7 +303,7 @@ impl Spread {
     }
 
     /// A split into a pair has started.
-    pub(super) fn begun(&mut self, to: PairId) {
+    pub(super) fn split_started(&mut self, to: PairId) {
         for fresh in self.fresh.iter_mut().filter(|fresh| fresh.pair == to) {
             fresh.wanted = None;
         }

@@ -121,7 +121,7 @@ fn may_be_heard_of(pair: &Pair, adopted: Csn) -> bool {
 }
 
 /// Whether the source may forget the split, by the record that this takes writes.
-fn may_be_told(pair: &Pair, opened: Csn) -> bool {
+fn may_be_reported(pair: &Pair, opened: Csn) -> bool {
     is_sealed(pair, opened, planted(Mutant::OpenedToldUnsealed)) || planted(Mutant::OpenedToldEarly)
 }
 
@@ -272,7 +272,7 @@ impl Target {
             }
         }
         if state == TargetState::Opened && (csn <= pair.durable() || planted(Mutant::OpenedToldEarly)) {
-            if !self.opened_reported && !may_be_told(pair, csn) {
+            if !self.opened_reported && !may_be_reported(pair, csn) {
                 pair.want_seal(csn);
                 return Stepped::Waits;
             }
@@ -562,7 +562,7 @@ mod tests {
         assert!(targets.has(here, name) && !targets.has(away, name) && !targets.has(here, other));
     }
 
-    /// Nobody would tell it unasked: its source's owner does not know of it.
+    /// Nobody would notify it unasked: its source's owner does not know of it.
     #[test]
     fn adoption_that_a_recovery_found_asks_at_once_unless_it_is_open() {
         let found =
@@ -621,7 +621,7 @@ mod tests {
         assert_eq!(answers(&targets), [Some(SplitAnswer::No), Some(SplitAnswer::Open)]);
     }
 
-    /// Its source's owner may be away, and nobody tells it unasked.
+    /// Its source's owner may be away, and nobody notifies it unasked.
     #[test]
     fn adoption_that_is_not_answered_asks_again_after_a_while() {
         let (story, mut effects) = (Story::begin(SIZES), Effects::default());
@@ -637,7 +637,7 @@ mod tests {
 
     /// A source that hears too much gives its half away.
     #[test]
-    fn owners_of_sources_elsewhere_are_told_how_far_each_adoption_is() {
+    fn owners_of_sources_elsewhere_learn_how_far_each_adoption_is() {
         let (story, names) = (Story::begin(SIZES), [name_of(7, 1), name_of(1, 2)]);
         let mut targets = two_at(story.at, names);
         assert_eq!(targets.elsewhere(&story.pairs), [(names[0], story.at, TargetNotice::Hidden)]);

@@ -208,8 +208,8 @@ fn pair_for_another_node_is_awaited_until_it_has_all_that_it_was_made_for() {
     }
     let awaited = |splits: &Splits| [7, 8, 9].map(|pair| splits.is_awaited(PairId(pair)));
     assert_eq!(awaited(&splits), [true, true, false]);
-    splits.spread.begun(PairId(7));
-    splits.spread.begun(PairId(8));
+    splits.spread.split_started(PairId(7));
+    splits.spread.split_started(PairId(8));
     assert_eq!(awaited(&splits), [false, true, false], "it gets one part after the other");
     splits.spread.gathered();
     assert_eq!(awaited(&splits), [false; 3]);

@@ -174,7 +174,7 @@ impl Splits {
         let started = self.sources.begin(pairs, there, &division.key, to, now_ns);
         if started.is_ok() {
             self.effects.counts.begun += 1;
-            self.spread.begun(pairs.pair(to.pair).id());
+            self.spread.split_started(pairs.pair(to.pair).id());
         }
         started != Err(NoRoom::DiskFull)
     }

@@ -88,9 +88,9 @@ impl ClientReports {
     }
 
     /// So many one-sided reads that a report named were counted by meganode, and so many were not.
-    pub(super) fn count_told(&mut self, told: u64, untold: u64) {
-        self.totals.told_reads = self.totals.told_reads.saturating_add(told);
-        self.totals.untold_reads = self.totals.untold_reads.saturating_add(untold);
+    pub(super) fn count_reported(&mut self, reported: u64, unattributed: u64) {
+        self.totals.reported_reads = self.totals.reported_reads.saturating_add(reported);
+        self.totals.unattributed_reads = self.totals.unattributed_reads.saturating_add(unattributed);
     }
 
     pub(super) fn forget(&mut self, connection: ConnectionId) {
@@ -157,7 +157,7 @@ fn possible(counts: &ClientCounts, interval_ns: u64) -> ClientCounts {
 
 #[cfg(test)]
 mod tests {
-    use cell_protocol::{ClientEstimates, ReportPolicy, ReportTransport, ToldReads};
+    use cell_protocol::{ClientEstimates, ReportPolicy, ReportTransport, ReportedReads};
 
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
             transport: ReportTransport::Tcp,
             policy: ReportPolicy::Adaptive,
             counts: ClientCounts { server: searches, torn: 3, ..ClientCounts::default() },
-            told_reads: ToldReads::default(),
+            reported_reads: ReportedReads::default(),
             reads_elsewhere: 0,
             name: "test",
         }

@@ -4,7 +4,7 @@
 //! rests on it: who may read is believed, as far as so many can have been.
 
 use cell_fabric::ConnectionId;
-use cell_protocol::{ClientReport, ClientReportReply, Reply, RequestHeader, SettingValues, ToldRead};
+use cell_protocol::{ClientReport, ClientReportReply, Reply, ReportedRead, RequestHeader, SettingValues};
 
 use super::Worker;
 use crate::access::Grants;
@@ -18,7 +18,7 @@ impl Worker {
         report: &ClientReport<'_>,
     ) {
         let reads_max = self.client_reports.take(connection, self.now_ns, report);
-        self.take_told_reads(connection, report, reads_max);
+        self.take_reported_reads(connection, report, reads_max);
         let settings = self.options.client_settings.clone();
         let (revision, values) = settings.as_ref().map_or((0, &[][..]), |it| (it.revision, &it.values));
         let is_new = revision != report.settings_revision;
@@ -29,26 +29,26 @@ impl Worker {
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
-    fn take_told_reads(&mut self, connection: ConnectionId, report: &ClientReport<'_>, reads_max: u64) {
+    fn take_reported_reads(&mut self, connection: ConnectionId, report: &ClientReport<'_>, reads_max: u64) {
         let grants = self.connections.get(&connection).map(|state| state.grants).unwrap_or_default();
         let mut left = reads_believed(grants, self.options.one_sided_reads, reads_max);
         let mut last = None;
-        let (mut told, mut untold) = (0, report.reads_elsewhere.min(reads_max));
-        for ToldRead { pair, slot, reads } in report.told_reads.iter() {
+        let (mut reported, mut unattributed) = (0, report.reads_elsewhere.min(reads_max));
+        for ReportedRead { pair, slot, reads } in report.reported_reads.iter() {
             let believed = reads.min(left);
             if last.is_none_or(|(known, _)| known != pair) {
                 last = Some((pair, self.pairs.at(pair)));
             }
             let at = last.and_then(|(_, at)| at).filter(|_| believed > 0);
             // One that is not here has moved, or never was.
-            if at.is_some_and(|at| self.pairs.pair_mut(at).count_told_reads(slot, believed)) {
+            if at.is_some_and(|at| self.pairs.pair_mut(at).count_reported_reads(slot, believed)) {
                 left -= believed;
-                told += believed;
+                reported += believed;
             } else {
-                untold += reads.min(reads_max);
+                unattributed += reads.min(reads_max);
             }
         }
-        self.client_reports.count_told(told, untold);
+        self.client_reports.count_reported(reported, unattributed);
     }
 }
 

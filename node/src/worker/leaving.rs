@@ -152,7 +152,7 @@ impl Worker {
         }
         for at in self.pairs.all() {
             let step = self.pairs.get(at).leaving.clone();
-            if let Some(LeaveStep::Frozen { regions, told: false, since_ns }) = step
+            if let Some(LeaveStep::Frozen { regions, reported: false, since_ns }) = step
                 && (self.is_drained(at) || planted(Mutant::LeftUnanswered))
             {
                 self.drained(at, regions, since_ns);
@@ -201,7 +201,7 @@ impl Worker {
     fn freeze(&mut self, at: PairAt, regions: Option<PairRegions>) {
         self.carry_out_reads();
         let since_ns = self.now_ns;
-        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false, since_ns });
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, reported: false, since_ns });
         self.pairs.directory.remove_pair(at);
         self.splits.forget_pair(at);
         self.pairs.pair_mut(at).abandon_packing();
@@ -225,7 +225,7 @@ impl Worker {
         let now_ns = self.now_ns;
         let owned = self.pairs.get_mut(at);
         let Some(ticket) = owned.ticket else { return self.remove_pair(at, regions, false) };
-        owned.leaving = Some(LeaveStep::Frozen { regions, told: true, since_ns });
+        owned.leaving = Some(LeaveStep::Frozen { regions, reported: true, since_ns });
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         self.commands.push(Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns });
     }

@@ -5,7 +5,7 @@ mod checkpointing;
 mod client_report_table;
 mod client_reports;
 mod control;
-mod figures_teller;
+mod figures_reporter;
 mod greeting;
 mod greetings;
 mod handled;
@@ -15,6 +15,7 @@ mod read;
 mod read_queue;
 mod regions;
 mod registrations;
+mod reporting;
 mod requests;
 mod route;
 mod session;
@@ -23,7 +24,6 @@ mod silence;
 mod status;
 mod stream;
 mod stream_table;
-mod telling;
 mod waiting;
 mod write;
 
@@ -59,7 +59,7 @@ pub(crate) use left_pairs::LeftPair;
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
-use figures_teller::FiguresTeller;
+use figures_reporter::FiguresReporter;
 use greetings::Greetings;
 use handled::Handled;
 use left_pairs::LeftPairs;
@@ -134,7 +134,7 @@ pub struct Worker {
     client_reports: ClientReports,
     tree_sampler: TreeSampler,
     tree_checker: TreeChecker,
-    figures: FiguresTeller,
+    figures: FiguresReporter,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
     connections: IdMap<ConnectionId, Connection>,
@@ -201,7 +201,7 @@ impl Worker {
             client_reports: ClientReports::default(),
             tree_sampler: TreeSampler::default(),
             tree_checker: TreeChecker::default(),
-            figures: FiguresTeller::default(),
+            figures: FiguresReporter::default(),
             table: Arc::default(),
             cluster: Arc::default(),
             connections: IdMap::default(),
@@ -350,7 +350,7 @@ impl Worker {
         }
         self.client_reports.tick(now_ns);
         self.tree_sampler.tick(&self.pairs, now_ns);
-        self.tell_figures();
+        self.report_figures();
         self.sessions_tick();
         self.pairs.all().for_each(|at| self.checkpoint_tick(at));
     }

@@ -96,7 +96,7 @@ impl Worker {
     }
 
     /// The same of a pair that came: a session may have ended since the pair's recovery looked, and before
-    /// the pair was here to be told. Of one that is known here the end is still to come.
+    /// the pair was here to learn of it. Of one that is known here the end is still to come.
     pub(super) fn ask_for_sessions_of(&mut self, at: PairAt) {
         let of = self.pairs.pair_mut(at).completions().sessions();
         let mut before: Vec<_> = of.filter(|session| !self.sessions.is_settled(*session)).collect();

@@ -169,7 +169,7 @@ mod tests {
 
     /// A pair leaves once none of its values waits for its log. Those on their way were copied.
     #[test]
-    fn values_are_held_for_their_pair_until_they_have_begun_to_leave() {
+    fn values_are_held_for_their_pair_until_they_have_started_to_leave() {
         let mut streams = Streams::default();
         streams.add_outward(ONE, 1, 10, PAIR, true);
         streams.add_outward(ONE, 2, 10, PairAt(4), false);

@@ -79,7 +79,7 @@ impl Worker {
         let is_known = self.splits.lacks_memory(self.now_ns);
         let comes_again = self.splits.awaits_relief(&self.pairs, at, session, self.now_ns);
         if !is_known && self.splits.lacks_memory(self.now_ns) {
-            self.figures.due_ns = self.now_ns; // the sooner it is told, the sooner a pair leaves
+            self.figures.due_ns = self.now_ns; // the sooner it is reported, the sooner a pair leaves
         }
         if comes_again { Refusal::Busy } else { Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull } }
     }

@@ -39,7 +39,7 @@ const SPLITS: usize = 2;
 const GEOMETRY: PairGeometry =
     PairGeometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
 /// Figures are reported so often while nothing changes: four times a window of a minute.
-const TOLD_EVERY_S: u64 = 15;
+const REPORT_EVERY_S: u64 = 15;
 /// Bytes of a row of figures at most, without pairs and for each pair.
 const ROW_BYTES: u64 = 400;
 const PAIR_BYTES: u64 = 96;
@@ -195,7 +195,7 @@ impl World {
     }
 
     /// What all workers have: as ever, or a little more each second.
-    fn tell(&mut self, busy: bool) {
+    fn report(&mut self, busy: bool) {
         let (now_ns, grown) = (self.sim.now_ns(), if busy { self.second } else { 0 });
         let bytes = (1 << 30) + grown * (16 << 20);
         for (at, node) in self.nodes.iter_mut().enumerate() {
@@ -271,7 +271,7 @@ impl World {
     fn pass(&mut self, seconds: u64, busy: bool) {
         for _ in 0..seconds {
             self.second += 1;
-            self.tell(busy);
+            self.report(busy);
             if busy {
                 self.work();
             }
@@ -306,7 +306,7 @@ fn measure(nodes: u32, pairs: u32, busy: bool) -> Counts {
     counts
 }
 
-/// A twentieth more is the same: looks and tellings fall on this or that side of a second.
+/// A twentieth more is the same: looks and reports fall on this or that side of a second.
 fn about(count: u64) -> u64 {
     count + count / 20 + 20
 }
@@ -332,8 +332,8 @@ fn coordinator_calls_follow_the_nodes_and_not_the_pairs() {
         }
         for (nodes, of_pairs) in NODES.iter().zip([&few, &many]).filter(|_| !busy) {
             for (pairs, counts) in PAIRS.iter().zip(of_pairs) {
-                let told = u64::from(*nodes) * ROW_BYTES + u64::from(*pairs) * PAIR_BYTES;
-                let at_most = u64::from(*nodes) * told * MEASURED_S / TOLD_EVERY_S;
+                let row_bytes = u64::from(*nodes) * ROW_BYTES + u64::from(*pairs) * PAIR_BYTES;
+                let at_most = u64::from(*nodes) * row_bytes * MEASURED_S / REPORT_EVERY_S;
                 assert!(counts.bytes <= at_most, "{} bytes, not {at_most}", counts.bytes);
             }
         }

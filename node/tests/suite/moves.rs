@@ -166,7 +166,7 @@ impl Node {
 
     fn follow(&mut self, effect: ControlEffect<SimDevice>) {
         match effect {
-            ControlEffect::Notify(event) => self.tell_worker(event),
+            ControlEffect::Notify(event) => self.notify_worker(event),
             ControlEffect::Install { pairs, .. } => {
                 self.served.extend(pairs.into_iter().map(|(store, _)| store));
             }
@@ -182,7 +182,7 @@ impl Node {
         }
     }
 
-    fn tell_worker(&mut self, event: ControlEvent) {
+    fn notify_worker(&mut self, event: ControlEvent) {
         let epoch = self.driver.ownerships().find(|own| own.pair == PAIR).map_or(Epoch(0), |own| own.epoch);
         let answer = match event {
             ControlEvent::Freeze { pair, ticket } => match self.stays {
@@ -261,7 +261,7 @@ fn has_counted_and_dated_it(sim: &Sim, nodes: &mut [Node; 2]) {
         of_source.source.moved == 1 && of_target.target.moved == 1
     });
     let [of_source, of_target] = counts(nodes);
-    let ended = MoveEndCounts { begun: 1, moved: 1, ..MoveEndCounts::default() };
+    let ended = MoveEndCounts { started: 1, moved: 1, ..MoveEndCounts::default() };
     assert_eq!((of_source.source, of_source.target), (ended, MoveEndCounts::default()));
     assert_eq!((of_target.source, of_target.target), (MoveEndCounts::default(), ended));
     let of = moves(sim).of(PAIR).unwrap().unwrap();

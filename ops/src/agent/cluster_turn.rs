@@ -189,7 +189,7 @@ fn renew(mut turn: Keeping) -> Result<Sender<()>, Refused> {
 
 fn is_running(other: &ClaimRow) -> Refused {
     refuse(
-        format!("a drill of node {} is running, begun at node {}", other.node, other.runner),
+        format!("a drill of node {} is running, started at node {}", other.node, other.runner),
         "wait until it has ended, or stop it; without its agent or node its turn ends by itself, within 20 s",
     )
 }
@@ -219,14 +219,14 @@ mod tests {
         assert_eq!(first.take(Some(2), None), Ok(()));
         assert_eq!(first.take(Some(2), None), Ok(()), "it is its own");
         let refused = second.take(None, None).unwrap_err().what;
-        assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
+        assert_eq!(refused, "a drill of node 2 is running, started at node 1");
         drop(first);
         assert_eq!(second.take(None, None), Ok(()));
         // An agent that is killed ends nothing.
         std::mem::forget(second);
         let mut third = turn(&link, 1, Duration::ZERO);
         let refused = third.take(Some(1), None).unwrap_err().what;
-        assert_eq!(refused, "a drill of node 5 is running, begun at node 5");
+        assert_eq!(refused, "a drill of node 5 is running, started at node 5");
         sim.advance(LEASE_MS * 1_100_000);
         assert_eq!(third.take(Some(1), None), Ok(()));
     }
@@ -243,7 +243,7 @@ mod tests {
         let (mut held, mut other) = (turn(&link, 1, Duration::ZERO), turn(&link, 5, Duration::ZERO));
         for strange in [None, Some(43)] {
             let refused = other.take(Some(1), strange).unwrap_err().what;
-            assert_eq!(refused, "a drill of node 1 is running, begun at node 2");
+            assert_eq!(refused, "a drill of node 1 is running, started at node 2");
         }
         assert_eq!(held.take(Some(1), Some(42)), Ok(()));
         sim.advance(2_000_000_000);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(held.take(Some(1), Some(42)), Ok(()));
         let mut second = turn(&link, 5, Duration::ZERO);
         let refused = second.take(Some(1), Some(42)).unwrap_err().what;
-        assert_eq!(refused, "a drill of node 1 is running, begun at node 2");
+        assert_eq!(refused, "a drill of node 1 is running, started at node 2");
         drop(second);
         assert!(turn(&link, 5, Duration::ZERO).take(None, None).is_err(), "the first one still runs");
         drop(held);
@@ -303,7 +303,7 @@ mod tests {
         assert!(kept.go_on());
         let mut second = turn(&link, 5, Duration::ZERO);
         let refused = second.take(None, None).unwrap_err().what;
-        assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
+        assert_eq!(refused, "a drill of node 2 is running, started at node 1");
         assert_eq!(kept.row.kept_by, lease.now.lock().map(|lease| lease.0), "it is not another agent's");
         drop(lease);
         assert!(!kept.go_on());

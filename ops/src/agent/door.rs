@@ -37,7 +37,7 @@ impl AgentDoor {
     /// They do not say it, or lack tokens or TLS; the address is taken.
     pub(crate) fn listen(settings: &Settings) -> Result<AgentDoor, Failure> {
         if settings.text(AGENT_ADDRESS).is_empty() {
-            let what = format!("`cell agent` is not told where to listen: {AGENT_ADDRESS} is not given");
+            let what = format!("`cell agent` does not know where to listen: {AGENT_ADDRESS} is not given");
             return Err(Failure::usage(what).next("give agent_address = HOST:PORT, such as 0.0.0.0:7090"));
         }
         let tokens = settings.text(TOKENS_FILE);

@@ -13,8 +13,8 @@ use super::host::AgentHost;
 use crate::dev::drill_listener::{DrillSession, not_done};
 use crate::dev::scale_wire::refuse;
 
-/// So long a coordinator may be silent before a drill that looks is told. A drill waits for longer, also
-/// where it has waited for its turn before.
+/// So long a coordinator may be silent before a drill that looks gets that as its answer. A drill waits for
+/// longer, also where it has waited for its turn before.
 const COORDINATOR_PATIENCE: Duration =
     ANSWER_WITHIN.saturating_sub(NOTICED_WITHIN).saturating_sub(Duration::from_secs(1));
 /// So long a drain is tried to be taken back that the coordinator does not let go.

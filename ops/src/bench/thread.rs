@@ -23,7 +23,7 @@ use crate::store::Store;
 const PART: u64 = 64;
 const TOGETHER_MAX: u64 = 64;
 /// Operations that have ended are reported after so long, however few they are.
-const TELL_AFTER: Duration = Duration::from_millis(10);
+const REPORT_AFTER: Duration = Duration::from_millis(10);
 
 /// What the threads of a run share.
 pub(crate) struct Shared {
@@ -78,27 +78,27 @@ impl Shared {
 struct Ended<'a> {
     done: &'a AtomicU64,
     count: u64,
-    told: Instant,
+    reported_at: Instant,
 }
 
 impl Ended<'_> {
     /// One more has ended, at this time.
     fn add(&mut self, at: Instant) {
         self.count += 1;
-        if self.count >= TOGETHER_MAX || at.saturating_duration_since(self.told) >= TELL_AFTER {
-            self.tell();
-            self.told = at;
+        if self.count >= TOGETHER_MAX || at.saturating_duration_since(self.reported_at) >= REPORT_AFTER {
+            self.report();
+            self.reported_at = at;
         }
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         self.done.fetch_add(std::mem::take(&mut self.count), Ordering::Relaxed);
     }
 }
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.tell();
+        self.report();
     }
 }
 
@@ -165,7 +165,7 @@ impl<'a> Thread<'a> {
             in_flight: HashMap::new(),
             taken: 0,
             place_free: None,
-            ended: Ended { done: &shared.done, count: 0, told: Instant::now() },
+            ended: Ended { done: &shared.done, count: 0, reported_at: Instant::now() },
             phase: PhaseResult::default(),
         }
     }
@@ -432,18 +432,18 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_have_ended_are_told_of_in_parts_in_time_and_at_the_end() {
+    fn operations_that_have_ended_are_reported_in_parts_in_time_and_at_the_end() {
         let (done, begin) = (AtomicU64::new(0), Instant::now());
-        let mut ended = Ended { done: &done, count: 0, told: begin };
-        let told = || done.load(Ordering::Relaxed);
+        let mut ended = Ended { done: &done, count: 0, reported_at: begin };
+        let reported = || done.load(Ordering::Relaxed);
         (1..TOGETHER_MAX).for_each(|_| ended.add(begin));
-        assert_eq!(told(), 0);
+        assert_eq!(reported(), 0);
         ended.add(begin);
-        assert_eq!(told(), TOGETHER_MAX);
-        ended.add(begin + TELL_AFTER);
-        assert_eq!(told(), TOGETHER_MAX + 1);
-        ended.add(begin + TELL_AFTER);
+        assert_eq!(reported(), TOGETHER_MAX);
+        ended.add(begin + REPORT_AFTER);
+        assert_eq!(reported(), TOGETHER_MAX + 1);
+        ended.add(begin + REPORT_AFTER);
         drop(ended);
-        assert_eq!(told(), TOGETHER_MAX + 2);
+        assert_eq!(reported(), TOGETHER_MAX + 2);
     }
 }

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 /// Arguments of `cell agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// Do to the nodes what drills ask for; without it drills are only told how they are
+    /// Do to the nodes what drills ask for; without it drills only learn how they are
     #[arg(long)]
     allow_drills: bool,
     /// Run so many nodes, as `cell node --processes N` does

@@ -77,7 +77,7 @@ struct Node {
 struct Pair {
     pair: u32,
     node: u32,
-    /// None: its owner has not told.
+    /// None: its owner has not reported.
     bytes: Option<u64>,
     load_share: Option<f64>,
     obstacle: Option<String>,
@@ -159,7 +159,7 @@ fn in_words(pair: &Pair) -> String {
         Some((bytes, load)) => {
             format!("has {} and takes {:.1} % of the worker's time", number::bytes(bytes), load * 100.0)
         }
-        None => "is one of which its owner has not told what it has and takes".to_owned(),
+        None => "is one of which its owner has not reported what it has and takes".to_owned(),
     };
     let why = match obstacle {
         Some(why) => format!("it does not move: {why}"),
@@ -218,7 +218,7 @@ mod tests {
         let pair =
             Pair { pair: 3, node: 1, bytes: None, load_share: None, obstacle: Some("it rests".to_owned()) };
         let unknown =
-            "pair 3 of node 1 is one of which its owner has not told what it has and takes; it does not";
+            "pair 3 of node 1 is one of which its owner has not reported what it has and takes; it does not";
         assert!(in_words(&pair).starts_with(unknown), "{}", in_words(&pair));
         let pair = Pair { bytes: Some(0), load_share: Some(0.0), ..pair };
         assert!(

@@ -81,7 +81,7 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
         Ok(nodes) => nodes,
         Err(Broken::Failure(failure)) => return Err(failure.into()),
         Err(Broken::Enough(enough, what)) => {
-            let next = "what was begun goes on; run it again to see it through, or with another number";
+            let next = "what was started goes on; run it again to see it through, or with another number";
             return scale.waiting.end(enough, &what, next);
         }
     };
@@ -156,7 +156,7 @@ impl Scale {
         self.ask_until_known(&ScaleRequest::Drain { nodes: nodes.to_vec() })
     }
 
-    /// Asks for something until nodes have told what it goes by.
+    /// Asks for something until nodes have reported what it goes by.
     fn ask_until_known(&mut self, request: &ScaleRequest) -> Result<(), Broken> {
         loop {
             match self.answer(request.clone())? {
@@ -359,29 +359,29 @@ mod tests {
         ScaleAnswer::Refused(Refused { what: what.to_owned(), next: "wait".to_owned(), is_away })
     }
 
-    /// A node that called itself read-only was not asked, and a drain was begun that stood half done.
+    /// A node that called itself read-only was not asked, and a drain was started that stood half done.
     #[test]
     fn nodes_are_drained_once_it_is_known_that_the_others_have_room() {
-        let unknown = || refused("node-1 has not told yet what it has", true);
+        let unknown = || refused("node-1 has not reported yet what it has", true);
         let drained = || ScaleAnswer::Nodes(vec![node(0, 1, false), node(1, 0, true)]);
         let (_folder, mut scale, _asked) = scale_answered(vec![unknown(), unknown(), drained()]);
         assert!(scale.drain(&[1]).is_ok());
-        assert_eq!(scale.said, "node-1 has not told yet what it has");
+        assert_eq!(scale.said, "node-1 has not reported yet what it has");
         let answers = vec![unknown(), refused("the others lack room", false)];
         let (_folder, mut scale, _asked) = scale_answered(answers);
         let Err(Broken::Failure(failure)) = scale.drain(&[1]) else { panic!("it is no failure") };
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Usage, "the others lack room"));
     }
 
-    /// A node that had told nothing was taken for one that holds nothing.
+    /// A node that had reported nothing was taken for one that holds nothing.
     #[test]
     fn nodes_are_added_once_it_is_known_that_there_is_memory_for_them() {
         let nodes = |count| ScaleAnswer::Nodes((0..count).map(|number| node(number, 1, false)).collect());
-        let unknown = refused("node-1 has not told yet what it has", true);
+        let unknown = refused("node-1 has not reported yet what it has", true);
         let answers = vec![nodes(2), unknown, nodes(2), nodes(3), nodes(3)];
         let (_folder, mut scale, asked) = scale_answered(answers);
         assert!(scale.to(3).is_ok_and(|nodes| nodes.len() == 3));
-        assert_eq!(scale.said, "node-1 has not told yet what it has");
+        assert_eq!(scale.said, "node-1 has not reported yet what it has");
         drop(scale);
         let asked: Vec<String> = asked.iter().collect();
         let (look, memory) = (r#"{"do":"look"}"#, r#"{"do":"memory","nodes":3}"#);

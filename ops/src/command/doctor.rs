@@ -19,7 +19,7 @@ pub(crate) struct DoctorArgs {
     /// seen in the other?
     #[arg(long, value_name = "DIR")]
     beside: Option<PathBuf>,
-    /// Another node's fabric, as others are told it: is it reached from here, does TLS come about, is it of
+    /// Another node's fabric, as it is advertised: is it reached from here, does TLS come about, is it of
     /// this cluster, and how long does its hello take? It can be given several times
     #[arg(long = "peer", value_name = "HOST:PORT", value_parser = parse_peer)]
     peers: Vec<String>,

@@ -265,7 +265,7 @@ fn serve_http(
     Ok(server)
 }
 
-/// What looks at the certificate that is shown: what others are told stays until the process ends.
+/// What looks at the certificate that is shown: what is advertised stays until the process ends.
 fn names_check(settings: Settings) -> impl Fn(&NodeTls) -> Option<String> {
     move |tls| names_lacking_now(&settings, tls).map(with_names_next)
 }
@@ -628,7 +628,7 @@ mod tests {
 
     /// It named the command without the number, which is refused.
     #[test]
-    fn node_that_was_removed_is_told_the_whole_command_that_permits_it() {
+    fn node_that_was_removed_is_refused_with_the_whole_command_that_permits_it() {
         let refusal = NodeRefusal::Removed { node: NodeId(4), who: "ann".to_owned() };
         let failure = explain(NodeError::Cluster(ClusterError::Node(refusal)));
         assert_eq!(failure.exit, Exit::Usage);

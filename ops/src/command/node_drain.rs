@@ -201,7 +201,7 @@ fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
     Ok((parsed.drains, document))
 }
 
-/// The same as they are now, also where they have just been begun or ended.
+/// The same as they are now, also where they have just been started or ended.
 ///
 /// # Errors
 /// As for [`list`].
@@ -220,10 +220,10 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
             let Some(patience) = patience else { return Err(refused.into()) };
             let draining = draining_already(&api, &arguments.which, &refused);
             let Some(nodes) = draining else { return Err(refused.into()) };
-            let begun = json!({
+            let started = json!({
                 "nodes": nodes, "moves": [], "moves_total": 0, "bytes": 0, "dry_run": false, "revision": null,
             });
-            return wait(global, &api, (&begun, &nodes), &Waiting::start(patience)?, &events);
+            return wait(global, &api, (&started, &nodes), &Waiting::start(patience)?, &events);
         }
     };
     let mut made: Change = understand(&document, "what becomes of the drain")?;
@@ -235,8 +235,8 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
     Ok(Exit::Ok)
 }
 
-/// The nodes of a drain that has no plan just now, where it was begun before: it goes on whatever a plan
-/// lacks, as nodes that start have not told yet what they have.
+/// The nodes of a drain that has no plan just now, where it was started before: it goes on whatever a plan
+/// lacks, as nodes that start have not reported yet what they have.
 fn draining_already(api: &Api, which: &WhichArgs, refused: &Failure) -> Option<Vec<u32>> {
     if refused.code.as_deref() != Some("drain_refused") {
         return None;
@@ -338,21 +338,21 @@ fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
 
 /// What a command that has waited prints as JSON: what it would have without, with how far the drains of
 /// these nodes are by then.
-fn waited(begun: &Value, nodes: &[u32], listed: &Value) -> Value {
+fn waited(started: &Value, nodes: &[u32], listed: &Value) -> Value {
     let is_own = |row: &&Value| nodes.iter().any(|node| row["node"] == *node);
     let own: Vec<&Value> = listed["drains"].as_array().into_iter().flatten().filter(is_own).collect();
     let drains = json!(own);
-    let mut document = begun.clone();
+    let mut document = started.clone();
     document["drains"] = drains;
     document
 }
 
-/// Waits until nodes are empty whose drain was begun with this answer; `events` is how to see what happened.
-/// Exit code 6 if they are not in time, 1 if somebody ended the drain, 130 after a signal.
+/// Waits until nodes are empty whose drain was started with this answer; `events` is how to see what
+/// happened. Exit code 6 if they are not in time, 1 if somebody ended the drain, 130 after a signal.
 fn wait(
     global: &Global,
     api: &Api,
-    (begun, nodes): (&Value, &[u32]),
+    (started, nodes): (&Value, &[u32]),
     waiting: &Waiting,
     events: &str,
 ) -> anyhow::Result<Exit> {
@@ -364,7 +364,7 @@ fn wait(
         let enough = waiting.enough();
         let known = match list(api) {
             Ok((drains, document)) => {
-                let known = waited(begun, nodes, &document);
+                let known = waited(started, nodes, &document);
                 let own: Vec<&Drain> = drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
                 let lines: Vec<String> = own.iter().map(|drain| drain.line()).collect();
                 lines.iter().filter(|line| !said.contains(line)).for_each(|line| message::note(line));
@@ -385,7 +385,7 @@ fn wait(
             }
             Err(failure) => match enough {
                 Some(enough) => return waiting.end_unseen(enough, failure, GOES_ON),
-                None => begun.clone(),
+                None => started.clone(),
             },
         };
         if let Some(enough) = enough {
@@ -470,13 +470,13 @@ mod tests {
         let host = || WhichArgs { node: None, host: Some("fe::5".to_owned()) };
         let refused = |code: &str| Failure {
             code: Some(code.to_owned()),
-            ..Failure::new(Exit::NotFound, "Node-1 has not told yet what its pairs take")
+            ..Failure::new(Exit::NotFound, "Node-1 has not reported yet what its pairs take")
         };
         let said = |draining: &'static [u32], missing: bool, which: WhichArgs| {
             draining_already(&api(draining, missing), &which, &refused("drain_refused"))
         };
         assert_eq!(said(&[1], false, node(1)), Some(vec![1]));
-        assert_eq!(said(&[], false, node(1)), None, "it was never begun");
+        assert_eq!(said(&[], false, node(1)), None, "it was never started");
         assert_eq!(said(&[1, 2], false, host()), Some(vec![1, 2]));
         assert_eq!(said(&[1], false, host()), None, "of one node of the host it was not");
         assert_eq!(said(&[1, 2], true, host()), None, "a node that does not answer may be at the host");
@@ -497,10 +497,10 @@ mod tests {
     /// With `--wait` it was all drains and not the change, and nothing where nodes were not empty in time.
     #[test]
     fn document_of_a_drain_that_was_waited_for_has_the_fields_of_one_that_was_not() {
-        let begun = json!({"version": 1, "nodes": [1], "moves": [], "dry_run": false});
+        let started = json!({"version": 1, "nodes": [1], "moves": [], "dry_run": false});
         let rows = [json!({"node": 1, "pairs_left": 0}), json!({"node": 2, "pairs_left": 3})];
         let listed = json!({"version": 1, "drains": rows});
-        let document = waited(&begun, &[1], &listed);
+        let document = waited(&started, &[1], &listed);
         let expected =
             json!({"version": 1, "nodes": [1], "moves": [], "dry_run": false, "drains": rows[..1]});
         assert_eq!(document, expected);

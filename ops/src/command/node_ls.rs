@@ -197,15 +197,15 @@ mod tests {
     #[test]
     fn text_has_reasons_below_the_table_and_no_row_is_wider_for_them() {
         let plain = json!({"nodes": [node(0, "serving"), node(1, "serving")], "missing": []});
-        let mut told = plain.clone();
-        told["nodes"][1]["state_detail"] = json!("the disk is nearly full; ".repeat(20));
+        let mut detailed = plain.clone();
+        detailed["nodes"][1]["state_detail"] = json!("the disk is nearly full; ".repeat(20));
         let text = |document: Value| text(&understand(&document, "of the nodes").unwrap());
-        let (plain, told) = (text(plain), text(told));
-        let rows: Vec<&str> = told.lines().take(3).collect();
+        let (plain, detailed) = (text(plain), text(detailed));
+        let rows: Vec<&str> = detailed.lines().take(3).collect();
         assert_eq!(rows, plain.lines().collect::<Vec<_>>());
-        let reason = told.lines().nth(3).unwrap();
+        let reason = detailed.lines().nth(3).unwrap();
         assert!(reason.starts_with("node 1: the disk is nearly full; the disk"), "{reason}");
-        assert_eq!(told.lines().count(), 4);
+        assert_eq!(detailed.lines().count(), 4);
     }
 
     /// There was a line for each of them, after a scale to many for ever.

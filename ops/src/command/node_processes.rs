@@ -80,8 +80,8 @@ pub(crate) fn run(global: &Global, wanted: Wanted, matches: &ArgMatches) -> anyh
     let mut agent = None;
     if let Some(door) = door {
         plan = plan.with_agent(door.address());
-        let told = advertised_agent(&resolved, door.address())?;
-        agent = (wanted.agent == Some(true)).then_some(told);
+        let advertised = advertised_agent(&resolved, door.address())?;
+        agent = (wanted.agent == Some(true)).then_some(advertised);
         door.serve(agent_host(&resolved, &plan, wanted, hosted.as_ref(), &sender)?)?;
     }
     let processes = wanted.processes;
@@ -182,7 +182,7 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
     let beyond_loopback = check_fabric(resolved, fabric)?;
     check_http(resolved, http)?;
     check_tls(resolved)?;
-    for (name, given) in told(resolved)? {
+    for (name, given) in advertised(resolved)? {
         check_ports(name, &given, given.port(), processes)?;
     }
     let warnings = network_warnings(resolved, (fabric, beyond_loopback), http);
@@ -192,7 +192,7 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
 }
 
 /// What is advertised of the first process in place of where it listens, by setting.
-fn told(resolved: &Settings) -> Result<Vec<(&'static str, Advertised)>, Failure> {
+fn advertised(resolved: &Settings) -> Result<Vec<(&'static str, Advertised)>, Failure> {
     let fabric = advertised_fabric(resolved)?.map(|given| ("advertise_address", given));
     let http = advertised_http(resolved)?.map(|given| ("advertise_http_address", given));
     Ok(fabric.into_iter().chain(http).collect())
@@ -259,7 +259,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// How the process in this place is started: as all were told, but for what is its own.
+    /// How the process in this place is started: as it was given for all, but for what is its own.
     fn spec(&self, place: u16, cores: &[usize], matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
         let mut arguments = vec!["--supervised".to_owned(), "--shared-out".to_owned()];
         if !cores.is_empty() {
@@ -277,7 +277,7 @@ impl Shared<'_> {
         push("node_id", self.plan.id(place).to_string());
         push("listen_address", self.plan.fabric(place).to_string());
         push("http_address", self.plan.http(place).to_string());
-        for (name, first) in told(self.resolved)? {
+        for (name, first) in advertised(self.resolved)? {
             push(name, first.shifted(place).to_string());
         }
         push(COORDINATOR_ADDRESS, text(&self.plan.coordinator())?);

@@ -223,12 +223,12 @@ fn waited(document: &Value, row: Value) -> Value {
     document
 }
 
-/// Waits until a move is over that was begun with this answer; `look` is how to look at it later. Exit code 6
-/// if it is not in time, 1 if it came to nothing, 130 after a signal.
+/// Waits until a move is over that was started with this answer; `look` is how to look at it later. Exit code
+/// 6 if it is not in time, 1 if it came to nothing, 130 after a signal.
 fn wait(
     global: &Global,
     api: &Api,
-    (document, begun): (&Value, &Move),
+    (document, started): (&Value, &Move),
     waiting: &Waiting,
     look: &str,
 ) -> anyhow::Result<Exit> {
@@ -238,7 +238,7 @@ fn wait(
         let enough = waiting.enough();
         let asked = api.get(PATH).and_then(|answer| {
             let rows: Vec<Value> = answer.document["moves"].as_array().cloned().unwrap_or_default();
-            let is_it = |row: &Value| row["pair"] == begun.pair && row["number"] == begun.number;
+            let is_it = |row: &Value| row["pair"] == started.pair && row["number"] == started.number;
             let row = rows.into_iter().find(is_it);
             row.map(|row| Ok((understand::<Move>(&row, "how far a move is")?, row))).transpose()
         });
@@ -271,7 +271,7 @@ fn wait(
                 }
             }
             Ok(None) => {
-                let what = format!("another move of pair {} has begun since", begun.pair);
+                let what = format!("another move of pair {} has started since", started.pair);
                 return Err(Failure::new(Exit::Error, what).into());
             }
             Err(failure) => {
@@ -345,8 +345,8 @@ mod tests {
         // It said 99 % from the first second on, of a pair that was written all the time.
         let all_known = Move { bytes_done: 4_096, ..of("copying", None, None) };
         said(all_known, "copying, 4.00 KiB copied, catching up");
-        let begun = Move { bytes_done: 0, bytes_total: 0, ..of("copying", None, None) };
-        said(begun, "copying, 0 B of 0 B, 0 %");
+        let started = Move { bytes_done: 0, bytes_total: 0, ..of("copying", None, None) };
+        said(started, "copying, 0 B of 0 B, 0 %");
         said(of("handed", Some("moved"), None), "moved");
         said(of("copying", Some("given_up"), Some("no room")), "given up (no room)");
         let known = Move { wanted_unix_ms: Some(86_399_000), ..of("wanted", None, None) };
@@ -357,8 +357,8 @@ mod tests {
     /// With `--wait` it was the move alone, and nothing at all where it was not over in time.
     #[test]
     fn document_of_a_move_that_was_waited_for_has_the_fields_of_one_that_was_not() {
-        let begun = json!({"version": 1, "move": {"pair": 3, "stage": "wanted"}, "dry_run": false});
-        let document = waited(&begun, json!({"pair": 3, "stage": "handed"}));
+        let started = json!({"version": 1, "move": {"pair": 3, "stage": "wanted"}, "dry_run": false});
+        let document = waited(&started, json!({"pair": 3, "stage": "handed"}));
         let expected = json!({"version": 1, "move": {"pair": 3, "stage": "handed"}, "dry_run": false});
         assert_eq!(document, expected);
     }

@@ -186,7 +186,7 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     print(&text, is_healthy)
 }
 
-/// Why some did not tell.
+/// Why some did not report.
 fn text_of_errors(asked: &[Asked]) -> String {
     let failed = asked.iter().filter_map(|one| Some((one, one.status.as_ref().err()?)));
     let line = |(one, error): (&Asked, &anyhow::Error)| {
@@ -194,7 +194,7 @@ fn text_of_errors(asked: &[Asked]) -> String {
         format!("{}: {error:#}\n{readiness}", one.server)
     };
     let lines: String = failed.map(line).collect();
-    if lines.is_empty() { lines } else { format!("\nNot told:\n{lines}") }
+    if lines.is_empty() { lines } else { format!("\nNot reported:\n{lines}") }
 }
 
 /// What is wrong although the nodes serve.

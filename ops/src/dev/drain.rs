@@ -10,26 +10,26 @@ use cell_node::{CannotEmpty, RoomElsewhere, room_elsewhere};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
-use super::scale_wire::{NOT_TOLD_NEXT, author, away, refuse};
+use super::scale_wire::{UNREPORTED_NEXT, author, away, refuse};
 
 /// For so long a drill's drain waits until all nodes have reported what they have: the one that was restarted
 /// before reports it a second or two after it serves. A drill waits for longer.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether they have.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Why drains were not started.
 #[derive(Debug)]
-pub(crate) enum NotBegun {
+pub(crate) enum DrainNotStarted {
     /// They cannot be, as things are.
     Refused(Refused),
     /// The coordinator refused, or did not answer.
     Failed(ClusterError),
 }
 
-impl From<ClusterError> for NotBegun {
-    fn from(error: ClusterError) -> NotBegun {
-        NotBegun::Failed(error)
+impl From<ClusterError> for DrainNotStarted {
+    fn from(error: ClusterError) -> DrainNotStarted {
+        DrainNotStarted::Failed(error)
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn begin_checked(
     nodes: &[NodeId],
     who: &str,
     check: impl Fn(&ClusterView) -> Result<(), Refused>,
-) -> Result<(), NotBegun> {
+) -> Result<(), DrainNotStarted> {
     let drains = Drains::new(coordinator.clone());
     let mut plans = 1;
     loop {
@@ -53,7 +53,7 @@ pub(crate) fn begin_checked(
         let mut watch = Watch::new(coordinator.clone());
         watch.follow_balance();
         watch.look()?;
-        check(watch.view()).map_err(NotBegun::Refused)?;
+        check(watch.view()).map_err(DrainNotStarted::Refused)?;
         let planned = DrainPlanned { seen: &seen, targets: &[] };
         match drains.begin_as_seen(nodes, &author(who), &planned) {
             Ok(_) => return Ok(()),
@@ -65,27 +65,27 @@ pub(crate) fn begin_checked(
 
 /// Wants a node empty, for a drill, once it is known that the others have room.
 pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
-    begin_within(coordinator, node, TOLD_WITHIN)
+    begin_within(coordinator, node, REPORTED_WITHIN)
 }
 
-fn begin_within(coordinator: &Arc<dyn Coordinator>, node: NodeId, told: Duration) -> Result<(), Refused> {
+fn begin_within(coordinator: &Arc<dyn Coordinator>, node: NodeId, patience: Duration) -> Result<(), Refused> {
     let check = |view: &ClusterView| match room_elsewhere(view, &[node]) {
         RoomElsewhere::Enough => Ok(()),
-        RoomElsewhere::Unknown(why) => Err(away(format!("{node} is not emptied: {why}"), NOT_TOLD_NEXT)),
+        RoomElsewhere::Unknown(why) => Err(away(format!("{node} is not emptied: {why}"), UNREPORTED_NEXT)),
         RoomElsewhere::Lacks(CannotEmpty { why, next }) => {
             let room = "add a node, or give the others more memory (memory_limit_bytes)";
             Err(refuse(format!("{node} cannot be emptied: {why}"), next.unwrap_or(room)))
         }
     };
-    let until = Instant::now() + told;
+    let until = Instant::now() + patience;
     loop {
         match begin_checked(coordinator, &[node], DRAINED_BY, check) {
             Ok(()) => return Ok(()),
-            Err(NotBegun::Refused(refused)) if refused.is_away && Instant::now() < until => {
+            Err(DrainNotStarted::Refused(refused)) if refused.is_away && Instant::now() < until => {
                 thread::sleep(AGAIN);
             }
-            Err(NotBegun::Refused(refused)) => return Err(refused),
-            Err(NotBegun::Failed(error)) => return Err(in_words(&error)),
+            Err(DrainNotStarted::Refused(refused)) => return Err(refused),
+            Err(DrainNotStarted::Failed(error)) => return Err(in_words(&error)),
         }
     }
 }
@@ -117,8 +117,8 @@ pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use cell_cluster::{
-        Balance, CoordinatorRequest, FiguresRow, MemberRow, Members, NewPair, PairGeometry, Response,
-        ServingAddress, Sim, SimLink, Table, ToldArrival, ToldPair, ToldState,
+        Balance, CoordinatorRequest, FiguresRow, MemberRow, Members, NewPair, PairGeometry, ReportedArrival,
+        ReportedPair, ReportedState, Response, ServingAddress, Sim, SimLink, Table,
     };
     use cell_terms::{Durability, Epoch};
 
@@ -151,20 +151,20 @@ pub(super) mod tests {
             table.publish(ownership, durability, &place).unwrap();
             ownership.pair
         });
-        let told = created.map(|pair| ToldPair {
+        let reported = created.map(|pair| ReportedPair {
             pair,
             epoch: Epoch(1),
             bytes: memory_bytes,
             memory_bytes,
             load_ns: 0,
             held_ms: 1,
-            arrival: ToldArrival::TakenOver,
+            arrival: ReportedArrival::TakenOver,
             hold: None,
         });
         let figures = FiguresRow {
             incarnation,
             node,
-            state: ToldState::Serving,
+            state: ReportedState::Serving,
             serving_ms: 1,
             memory_left_bytes,
             writes_wait: false,
@@ -172,9 +172,9 @@ pub(super) mod tests {
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,
-            pairs: told.into_iter().collect(),
+            pairs: reported.into_iter().collect(),
         };
-        Balance::new(coordinator).tell(&figures).unwrap();
+        Balance::new(coordinator).report(&figures).unwrap();
     }
 
     /// A way to the coordinator on which another drains a node right before the first write.
@@ -215,7 +215,7 @@ pub(super) mod tests {
 
     /// A node that had reported nothing was not known to lack room: the drain was started.
     #[test]
-    fn drill_drains_no_node_before_all_have_told_what_they_have() {
+    fn drill_drains_no_node_before_all_have_reported_what_they_have() {
         let link = Sim::new(1).link();
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         enter(&link, 0, 50, 60);
@@ -224,7 +224,7 @@ pub(super) mod tests {
         let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
         Members::new(coordinator.clone()).enter(&row).unwrap();
         let refused = begin_within(&coordinator, NodeId(0), Duration::ZERO).unwrap_err();
-        let words = "node-0 is not emptied: node-1 has not told yet what it has";
+        let words = "node-0 is not emptied: node-1 has not reported yet what it has";
         assert_eq!((refused.what.as_str(), refused.is_away), (words, true));
         assert!(refused.next.starts_with("try again in a few seconds") && draining(&link).is_empty());
         link.end_lease(incarnation).unwrap();
@@ -241,18 +241,18 @@ pub(super) mod tests {
         enter(&link, 0, 100, 10);
         enter(&link, 1, 0, 60);
         enter(&link, 2, 0, 60);
-        let begun = |nodes: &[NodeId]| {
+        let begin = |nodes: &[NodeId]| {
             let check = |view: &ClusterView| match room_elsewhere(view, nodes) {
                 RoomElsewhere::Lacks(lacks) => Err(refuse(lacks.why, "let more nodes stay")),
                 RoomElsewhere::Enough | RoomElsewhere::Unknown(_) => Ok(()),
             };
             begin_checked(&coordinator, nodes, "ann", check)
         };
-        assert!(matches!(begun(&[NodeId(1), NodeId(2)]), Err(NotBegun::Refused(_))));
+        assert!(matches!(begin(&[NodeId(1), NodeId(2)]), Err(DrainNotStarted::Refused(_))));
         assert!(draining(&link).is_empty());
-        begun(&[NodeId(2)]).unwrap();
+        begin(&[NodeId(2)]).unwrap();
         assert_eq!(draining(&link), [2]);
-        assert!(matches!(begun(&[NodeId(7)]), Err(NotBegun::Failed(ClusterError::Node(_)))));
+        assert!(matches!(begin(&[NodeId(7)]), Err(DrainNotStarted::Failed(ClusterError::Node(_)))));
     }
 
     /// An operator drained a node in the middle of a rolling restart, which gave it pairs again.
@@ -270,7 +270,7 @@ pub(super) mod tests {
 
     /// More nodes or memory do not help pairs that have no log.
     #[test]
-    fn drill_that_drains_a_node_without_logs_is_told_what_helps() {
+    fn drill_that_drains_a_node_without_logs_is_refused_with_what_helps() {
         let link = Sim::new(1).link();
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         enter_with(&link, (0, Durability::None), 50, 60);

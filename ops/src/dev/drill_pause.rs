@@ -24,7 +24,7 @@ struct Held {
 /// The pause of one connection. Dropping it ends the pause.
 pub(super) struct DrillPause {
     coordinator: Arc<dyn Coordinator>,
-    /// What was begun that balance is to rest for.
+    /// What was started that balance is to rest for.
     wanted: Option<PauseCause>,
     held: Option<Held>,
 }

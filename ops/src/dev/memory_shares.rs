@@ -251,7 +251,7 @@ mod tests {
 
     /// It was said that the others lack room, and never how to come to one node.
     #[test]
-    fn shrink_that_lacks_room_is_told_the_limit_with_which_it_has_some() {
+    fn shrink_that_lacks_room_is_refused_with_the_limit_with_which_it_has_some() {
         let one = hint(&[6 * GIB], &[6 * GIB], GIB).unwrap();
         // Below 16 GiB a node sets a sixteenth aside, as all here do.
         let aside = (16 * GIB - 1) / 16;
@@ -268,7 +268,7 @@ mod tests {
         assert!(two.next.contains(&words), "{two:?}");
     }
 
-    /// It was told three times as much: what a node sets aside that has the whole machine was counted.
+    /// It said three times as much: what a node sets aside that has the whole machine was counted.
     #[test]
     fn limit_of_a_small_cluster_on_a_large_machine_goes_by_what_small_nodes_set_aside() {
         let aside = |limit: u64| 50 * MIB + limit / 16;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn shrink_that_the_machine_has_no_memory_for_is_not_told_to_take_more() {
+    fn shrink_that_the_machine_has_no_memory_for_is_not_advised_to_take_more() {
         let hint = hint(&[9 * GIB], &[9 * GIB], GIB).unwrap();
         let words = "there are 23.8 GiB for nodes, which take 28.1 GiB until pairs have moved";
         assert!(hint.arithmetic.ends_with(words), "{hint:?}");
@@ -295,7 +295,7 @@ mod tests {
 
     /// A node has no room on its disk, say.
     #[test]
-    fn shrink_that_more_memory_does_not_help_is_told_nothing_of_it() {
+    fn shrink_that_more_memory_does_not_help_is_refused_without_a_word_of_it() {
         assert_eq!(hint(&[GIB], &[GIB], GIB), None);
         assert_eq!(hint(&[], &[GIB], GIB), None, "none would stay");
     }

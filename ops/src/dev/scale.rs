@@ -17,7 +17,7 @@ use cell_node::{CannotEmpty, HeldMemory, RoomElsewhere, held_memory, room_elsewh
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
-use super::drain::{NotBegun, begin_checked};
+use super::drain::{DrainNotStarted, begin_checked};
 use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
@@ -25,7 +25,7 @@ use super::memory_shares::{MemoryShares, ShrinkHint, Shrinking};
 use super::owners::Misfit;
 use super::scale_plan::LEFT;
 use super::scale_wire::{
-    NOT_TOLD_NEXT, SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, away,
+    SCALED_BY, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, UNREPORTED_NEXT, author, away,
     refuse, socket,
 };
 use crate::output::number;
@@ -181,7 +181,7 @@ fn check_memory(
     let mut watch = Watch::new(coordinator.clone());
     watch.follow_balance();
     watch.look().map_err(|error| in_words(&error))?;
-    let held = held_memory(watch.view()).map_err(|why| away(why, NOT_TOLD_NEXT))?;
+    let held = held_memory(watch.view()).map_err(|why| away(why, UNREPORTED_NEXT))?;
     held.iter().try_for_each(|held| memory.check_held(nodes, held.node.0, held.bytes))
 }
 
@@ -191,10 +191,10 @@ fn drain(
     memory: &MemoryShares,
     leaving: &[NodeId],
 ) -> Result<(), Refused> {
-    let begun = begin_checked(coordinator, leaving, SCALED_BY, |view| check_room(view, memory, leaving));
-    begun.map_err(|why| match why {
-        NotBegun::Refused(refused) => refused,
-        NotBegun::Failed(error) => in_words(&error),
+    let started = begin_checked(coordinator, leaving, SCALED_BY, |view| check_room(view, memory, leaving));
+    started.map_err(|why| match why {
+        DrainNotStarted::Refused(refused) => refused,
+        DrainNotStarted::Failed(error) => in_words(&error),
     })
 }
 
@@ -202,7 +202,7 @@ fn drain(
 fn check_room(view: &ClusterView, memory: &MemoryShares, leaving: &[NodeId]) -> Result<(), Refused> {
     let (why, next) = match room_elsewhere(view, leaving) {
         RoomElsewhere::Enough => return Ok(()),
-        RoomElsewhere::Unknown(why) => return Err(away(why, NOT_TOLD_NEXT)),
+        RoomElsewhere::Unknown(why) => return Err(away(why, UNREPORTED_NEXT)),
         RoomElsewhere::Lacks(CannotEmpty { why, next }) => (why, next),
     };
     let what = format!("the cluster cannot shrink so far: {why}");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     /// A node that has only just joined.
-    fn enter_untold(link: &SimLink, node: u32) {
+    fn enter_unreported(link: &SimLink, node: u32) {
         let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(node));
         let (fabric, http) = (String::new(), String::new());
         let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
@@ -407,9 +407,12 @@ mod tests {
         drain(&[2]).unwrap();
         let drained = [(2, SCALED_BY.to_owned(), false)];
         assert_eq!(rows(&coordinator), drained);
-        enter_untold(&link, 3);
+        enter_unreported(&link, 3);
         let unknown = drain(&[1, 2]).unwrap_err();
-        assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-3 has not told yet what it has", true));
+        assert_eq!(
+            (unknown.what.as_str(), unknown.is_away),
+            ("node-3 has not reported yet what it has", true)
+        );
         assert_eq!(rows(&coordinator), drained);
         // What was started goes on, whatever is known.
         drain(&[2]).unwrap();
@@ -417,7 +420,7 @@ mod tests {
 
     /// Of two nodes with half of the memory each none could leave, once they held more than half together.
     #[test]
-    fn drain_without_room_in_the_nodes_shares_is_told_with_which_limit_there_is_some() {
+    fn drain_without_room_in_the_nodes_shares_is_refused_with_the_limit_with_which_there_is_some() {
         let link = Sim::new(1).link();
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         enter(&link, 0, 150 << 20, 300 << 20);
@@ -467,9 +470,12 @@ mod tests {
         let refused = fits(3).unwrap_err();
         assert!(refused.what.contains("node 1 holds 400 MiB") && !refused.is_away, "{refused:?}");
         // It was taken for one that holds nothing.
-        enter_untold(&link, 2);
+        enter_unreported(&link, 2);
         let unknown = fits(2).unwrap_err();
-        assert_eq!((unknown.what.as_str(), unknown.is_away), ("node-2 has not told yet what it has", true));
+        assert_eq!(
+            (unknown.what.as_str(), unknown.is_away),
+            ("node-2 has not reported yet what it has", true)
+        );
         assert!(unknown.next.starts_with("try again in a few seconds"), "{unknown:?}");
     }
 

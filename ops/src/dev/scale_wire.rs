@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// As whom nodes are drained and removed.
 pub(crate) const SCALED_BY: &str = "cell dev scale";
 /// What to do where nodes have not reported yet what they have.
-pub(crate) const NOT_TOLD_NEXT: &str = "try again in a few seconds; `cell node ls` shows how the nodes are";
+pub(crate) const UNREPORTED_NEXT: &str = "try again in a few seconds; `cell node ls` shows how the nodes are";
 /// Nodes of a cluster of `cell dev`, at most.
 pub(crate) const NODES_MAX: u16 = 64;
 

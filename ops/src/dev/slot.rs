@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     pub(crate) leaving: bool,
     /// Its node has left: the place is free.
     pub(crate) left: bool,
-    /// What its process may hold in memory, in bytes; none: as it is told otherwise.
+    /// What its process may hold in memory, in bytes; none: as it is configured otherwise.
     pub(crate) memory_share: Option<u64>,
     /// What lasts of drills, whichever process is in it.
     pub(crate) faults: LastingFaults,
@@ -251,7 +251,7 @@ impl Slot {
     }
 
     /// Has it read its configuration again. One that has not served yet may not listen to signals, and may
-    /// have read what was there before: it is told once it serves.
+    /// have read what was there before: it gets the signal once it serves.
     pub(crate) fn reload(&mut self) {
         self.reload_due = !self.served;
         if self.served {

@@ -1,4 +1,5 @@
-//! What a node is told while it runs: by its operator, with signals, and by its supervisor, if it has one.
+//! What a node is asked for while it runs: by its operator, with signals, and by its supervisor, if it has
+//! one.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;

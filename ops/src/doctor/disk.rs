@@ -185,13 +185,13 @@ impl Probe {
         };
         // A mount that keeps what is not there in mind shows it.
         let _ = there.try_exists();
-        let begun = Instant::now();
+        let started = Instant::now();
         if let Err(errno) = write(0, OFlags::CREATE) {
             return Finding::bad(NAME, format!("cannot write: {errno}"), LOCAL);
         }
         let written = Instant::now();
         while !there.exists() {
-            if begun.elapsed() > NAMES_WITHIN {
+            if started.elapsed() > NAMES_WITHIN {
                 let seen = format!("{} is not there after {NAMES_WITHIN:?}", there.display());
                 return Finding::bad(NAME, seen, "name the same log root, under another path of this host");
             }
@@ -224,9 +224,9 @@ impl Drop for Probe {
 /// How long writes take that are on stable storage when they end.
 fn latency(file: &OwnedFd) -> Finding {
     const NEXT: &str = "a faster disk, or one with power loss protection; commits wait for it";
-    let (block, begun) = (Block::of(1), Instant::now());
+    let (block, started) = (Block::of(1), Instant::now());
     let mut times = Vec::with_capacity(WRITES);
-    while times.len() < WRITES && begun.elapsed() < WRITES_FOR {
+    while times.len() < WRITES && started.elapsed() < WRITES_FOR {
         let before = Instant::now();
         if let Err(errno) = rustix::io::pwrite(file, block.bytes(), 0) {
             return Finding::bad("sync", format!("a write that syncs itself failed: {errno}"), LOCAL);
@@ -321,7 +321,7 @@ mod tests {
         assert!(!is_same_mount(&one, &folder.path().join("none")));
     }
 
-    /// All of them were told to give the folder to the user.
+    /// All of them were advised to give the folder to the user.
     #[test]
     fn write_next_goes_by_what_the_system_says() {
         let next = |errno: Errno| write_next(&io::Error::from(errno));

@@ -228,7 +228,7 @@ fn next(error: &ClientError) -> &'static str {
             "start the node there; see its listen_address, and that no firewall refuses this port"
         }
         ClientError::WrongService { .. } => {
-            "give the fabric's port, which others are told (advertise_address), and not that of HTTP"
+            "give the fabric's port, which is advertised (advertise_address), and not that of HTTP"
         }
         ClientError::NoTls { reason, .. } => about_tls(reason),
         ClientError::VersionUnsupported { .. } => "run one version of Cell on all hosts",
@@ -252,7 +252,7 @@ fn about_tls(reason: &AttemptError) -> &'static str {
             "give the certificate of the CA that signed the peer's as tls_trust_file"
         }
         AttemptError::Closed(CloseReason::Tls(TlsFailure::CertificateWanted)) => {
-            "give the fabric's port, which others are told (advertise_address): etcd's wants certificates"
+            "give the fabric's port, which is advertised (advertise_address): etcd's wants certificates"
         }
         _ => "see to the peer's certificate (tls_certificate_file) and to the clocks of both hosts",
     }

@@ -1,4 +1,4 @@
-//! Where a node listens, and what others are told of it.
+//! Where a node listens, and what is advertised of it.
 
 use std::process::Stdio;
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::harness::{FLAGS, command};
 
-/// Others are told the name of HTTP, and not the address that it has.
+/// The name of HTTP is advertised, and not the address that it has.
 #[test]
-fn node_serves_http_at_a_name_and_one_that_leads_nowhere_is_told() {
+fn node_serves_http_at_a_name_and_one_that_leads_nowhere_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let ports = Ports::take();
     let port = ports.first;
@@ -25,7 +25,7 @@ fn node_serves_http_at_a_name_and_one_that_leads_nowhere_is_told() {
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("`http_address` cannot be `nowhere.invalid:") && said.contains("DNS"), "{said}");
 
-    // A supervisor hands its nodes the address that the name has, and the name to be told.
+    // A supervisor hands its nodes the address that the name has, and the name to advertise.
     for (name, supervised) in [("alone", None), ("supervised", Some("--processes=1"))] {
         let http = format!("localhost:{}", port + 80);
         let mut node = command(&["node", &data(name), &listen, &format!("--http-address={http}")])
@@ -35,13 +35,13 @@ fn node_serves_http_at_a_name_and_one_that_leads_nowhere_is_told() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let told = wait::until_some("the node says where its HTTP is", || {
+        let shown = wait::until_some("the node says where its HTTP is", || {
             assert!(node.try_wait().unwrap().is_none(), "it has ended");
             let said = command(&["node", "ls", "--json", "--http", &http]).output().unwrap();
             let listed = serde_json::from_slice::<Value>(&said.stdout).ok()?;
             listed["nodes"][0]["http"].as_str().filter(|http| !http.is_empty()).map(str::to_owned)
         });
-        assert_eq!(told, http, "{name}");
+        assert_eq!(shown, http, "{name}");
         signal(Pid::from_child(&node), Signal::TERM);
         assert_eq!(node.wait().unwrap().code(), Some(0));
     }
@@ -93,9 +93,9 @@ fn node_on_every_address_is_reached_by_its_name_and_says_that_its_network_is_ope
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
-/// IPv6 addresses stand in brackets wherever one is given or told.
+/// IPv6 addresses stand in brackets wherever one is given or advertised.
 #[test]
-fn node_on_an_ipv6_address_is_read_and_written_there_and_tells_it() {
+fn node_on_an_ipv6_address_is_read_and_written_there_and_reports_it() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         println!("SKIPPED: a node on an IPv6 address: this machine has none");
         return;
@@ -120,13 +120,13 @@ fn node_on_an_ipv6_address_is_read_and_written_there_and_tells_it() {
         let said = ask(&["get", "key", "--search", search]);
         assert_eq!(String::from_utf8_lossy(&said.stdout), "value\n", "{search}: {said:?}");
     }
-    let told = wait::until_some("the node says where it is", || {
+    let shown = wait::until_some("the node says where it is", || {
         let said = command(&["node", "ls", "--json", "--http", &http]).output().unwrap();
         let listed = serde_json::from_slice::<Value>(&said.stdout).ok()?;
         let of = |name: &str| listed["nodes"][0][name].as_str().map(str::to_owned);
         of("http").filter(|http| !http.is_empty()).zip(of("address"))
     });
-    assert_eq!(told, (http, server));
+    assert_eq!(shown, (http, server));
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }

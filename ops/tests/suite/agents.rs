@@ -77,7 +77,7 @@ impl Hosts {
         agent.spawn().unwrap()
     }
 
-    /// An agent of a cluster of its own, unless it is told of another one, in this place among the hosts.
+    /// An agent of a cluster of its own, unless it is given another one, in this place among the hosts.
     fn agent_command(&self, place: u16, node: u16) -> Command {
         let at = |port: u16| format!("127.0.0.1:{port}");
         let fabric = self.ports.first + place;
@@ -161,7 +161,7 @@ impl Hosts {
     /// The node that has most pairs with keys, of those in a status.
     fn busiest(&self, status: &Value) -> String {
         let server = format!("127.0.0.1:{}", self.ports.first);
-        let shape = wait::until_some("all nodes tell the shape of their trees", || {
+        let shape = wait::until_some("all nodes report the shape of their trees", || {
             let mut show = command(&["--json", "tree", "show", "--server", &server, "--ca"]);
             let output = show.arg(self.path("tls/ca.crt")).env("CELL_TOKEN", "secret").output().unwrap();
             output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout).unwrap())

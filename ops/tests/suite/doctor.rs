@@ -1,4 +1,4 @@
-//! `cell doctor`: what a host is told of the other nodes, and of a log root that is not the cluster's; what
+//! `cell doctor`: what a host learns of the other nodes, and of a log root that is not the cluster's; what
 //! is left of a doctor that was ended.
 
 use std::fs;

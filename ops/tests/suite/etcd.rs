@@ -54,7 +54,7 @@ fn alarm(port: u16, action: &str) {
 }
 
 /// A member that takes no write, one that is named twice, and one that is silent beside one that is not.
-fn members_are_told_apart(member: u16, data: &str, endpoints: &str) {
+fn members_are_distinguished(member: u16, data: &str, endpoints: &str) {
     alarm(member, "ACTIVATE");
     wait::until("the doctor is refused for want of space", || {
         let seen = examined(data, endpoints);
@@ -103,7 +103,7 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
         let seen = examined(&data, &endpoints);
         seen["health"] != "bad" && seen["seen"].as_str().unwrap().contains("50 reads")
     });
-    members_are_told_apart(member, &data, &endpoints);
+    members_are_distinguished(member, &data, &endpoints);
 
     let other = member + 4;
     let mut elsewhere = self::etcd(&folder.path().join("other"), other).unwrap();

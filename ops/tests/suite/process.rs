@@ -414,9 +414,9 @@ fn status_of_a_node_that_waits_for_its_coordinator_says_what_its_http_knows() {
 
     let (code, said) = status(&["--json"]);
     let document: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let told = &document["nodes"][0];
-    assert_eq!((code, &told["error"]["code"]), (Some(5), &"unreachable".into()), "{said}");
-    let reads = &told["readiness"][0]["checks"][0];
+    let shown = &document["nodes"][0];
+    assert_eq!((code, &shown["error"]["code"]), (Some(5), &"unreachable".into()), "{said}");
+    let reads = &shown["readiness"][0]["checks"][0];
     assert!(reads["seen"].as_str().unwrap().starts_with(&waits) && reads["ok"] == false, "{said}");
     assert_eq!(status(&["--http", "127.0.0.1:1"]).0, Some(4), "nobody says anything there");
     assert_eq!(status(&["--ca", "/nowhere"]).0, Some(2), "it has no certificates");

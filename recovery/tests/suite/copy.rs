@@ -188,7 +188,7 @@ fn copy_that_has_caught_up_has_read_all_that_it_said_it_had_to() {
 /// Whatever is in flight when the copier looks, and whatever a checkpoint takes away behind it.
 #[test]
 fn copy_beside_writes_and_checkpoints_is_the_pair() {
-    let mut begun_anew = 0;
+    let mut restarted = 0;
     for seed in 0..12 {
         let mut world = World::new(seed);
         let mut random = Random::new(seed);
@@ -198,7 +198,7 @@ fn copy_beside_writes_and_checkpoints_is_the_pair() {
             Ok(_) => {}
             Err(error) => {
                 assert!(matches!(error, RecoveryError::Log(_)), "{error}");
-                begun_anew += 1;
+                restarted += 1;
                 *copy = world.copy();
             }
         };
@@ -226,7 +226,7 @@ fn copy_beside_writes_and_checkpoints_is_the_pair() {
         let recovered = world.finish(restore);
         world.owner.model.check(&recovered);
     }
-    println!("{begun_anew} copies were begun anew");
+    println!("{restarted} copies were restarted");
 }
 
 /// The last writes are read after the handing, and what its owner had in flight past the cut never.
@@ -283,7 +283,7 @@ fn copy_past_the_cut_does_not_count() {
     assert!(matches!(refused, Err(RecoveryError::Copy(CopyFault::PastCut { .. }))), "{refused:?}");
 }
 
-/// Who has finished it gives it to the worker, which tells clients of its registrations.
+/// Who has finished it gives it to the worker, which shows clients its registrations.
 fn copied_pair_is_finished_once_it_is_published() {
     let mut world = World::new(6);
     world.write(0..100, 300);
@@ -302,7 +302,7 @@ fn copy_that_was_ready_is_behind_while_a_round_brings_many_megabytes() {
 }
 
 #[test]
-fn copied_pair_is_told_to_nobody_before_its_publication() {
+fn copied_pair_is_shown_to_nobody_before_its_publication() {
     copied_pair_is_finished_once_it_is_published();
 }
 

@@ -180,7 +180,7 @@ events! {
     /// Of those, pairs that were made for the node that they moved to.
     MovedFresh: "pairs that moved because they were made for another node",
     /// Nodes that were to be emptied.
-    DrainsBegun: "drains of nodes begun",
+    DrainsStarted: "drains of nodes started",
     /// Drains of the last node that took pairs.
     DrainsRefused: "drains refused because no other node would be left",
     /// Nodes that a drain has emptied.

@@ -37,7 +37,7 @@ impl World {
             }
         }
         say!(self, "host {host} is to be emptied");
-        self.coverage.saw(Event::DrainsBegun);
+        self.coverage.saw(Event::DrainsStarted);
         self.operators.wanted.draining.insert(host);
         true
     }

@@ -49,7 +49,7 @@ impl Node {
     pub(crate) fn begin_worker(&mut self, identity: WorkerIdentity, clock_ns: u64) {
         let Some(endpoint) = self.serving.endpoint.take() else { return };
         let worker = Worker::new(identity, self.plan.worker.clone(), self.progress.clone(), clock_ns);
-        let worker = worker.telling(self.plan.figures_every_ns());
+        let worker = worker.reporting(self.plan.figures_every_ns());
         let driver = Driver::new(worker, WatchedEndpoint::new(endpoint)).within(REPLIES_MAX);
         self.serving.driver = Some(driver);
     }

@@ -398,7 +398,7 @@ impl World {
     }
 
     /// What a node's step reported; the dead report nothing but that a rule was broken, and that they let a
-    /// pair go before they died: the coordinator may have been told by their last call.
+    /// pair go before they died: the coordinator may know it by their last call.
     fn take_news(&mut self, host: u32, mut news: Vec<News>) -> Result<(), Broken> {
         let burnt = self.nodes.iter().any(|node| node.host == host && node.fuse.is_burnt());
         if burnt {

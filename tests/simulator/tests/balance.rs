@@ -27,7 +27,7 @@ fn assert_seen(seen: &Coverage, events: &[Event]) {
 fn nodes_are_drained_added_and_removed_among_all_faults() {
     let seen = seen_in(16, faults::drains);
     let events = [
-        Event::DrainsBegun,
+        Event::DrainsStarted,
         Event::Drained,
         Event::DrainsEnded,
         Event::MovedForDrains,

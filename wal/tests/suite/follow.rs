@@ -116,7 +116,7 @@ fn released_segment_is_not_waited_for() {
 }
 
 #[test]
-fn follower_whose_segment_was_given_back_is_told_so() {
+fn follower_whose_segment_was_given_back_gets_that_as_its_error() {
     released_segment_is_not_waited_for();
 }
 

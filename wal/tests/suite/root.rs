@@ -172,7 +172,7 @@ fn released_segment_goes_where_the_next_one_is_not_made_for_want_of_the_log_root
 }
 
 #[test]
-fn folders_and_images_are_not_begun_without_the_log_root() {
+fn folders_and_images_are_not_created_without_the_log_root() {
     assert!(folders_and_images_ask());
 }
 

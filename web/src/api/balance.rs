@@ -67,7 +67,7 @@ pub(crate) struct PairBalance {
 
 /// Moves that the balancer has started since its process began, by why; and those that it has cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MovesBegun {
+pub(crate) struct MovesStarted {
     pub(crate) above: u64,
     pub(crate) below: u64,
     pub(crate) drain: u64,
@@ -93,7 +93,7 @@ pub(crate) struct BalancePart {
     pub(crate) mean_bytes: u64,
     /// Of a node's worker.
     pub(crate) mean_load_share: f64,
-    pub(crate) moves: MovesBegun,
+    pub(crate) moves: MovesStarted,
     pub(crate) nodes: Vec<NodeBalance>,
     pub(crate) pairs: Vec<PairBalance>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct BalanceBody {
     decision: String,
     mean_bytes: u64,
     mean_load_share: f64,
-    moves: MovesBegun,
+    moves: MovesStarted,
     nodes: Vec<NodeBalance>,
     pairs: Vec<PairBalance>,
     /// Of the pairs.
@@ -156,10 +156,10 @@ fn of_pair(standing: &PairStanding) -> PairBalance {
     }
 }
 
-impl From<BalanceCounts> for MovesBegun {
-    fn from(counts: BalanceCounts) -> MovesBegun {
+impl From<BalanceCounts> for MovesStarted {
+    fn from(counts: BalanceCounts) -> MovesStarted {
         let BalanceCounts { above, below, drain, fresh, full, cancelled } = counts;
-        MovesBegun { above, below, drain, fresh, full, cancelled }
+        MovesStarted { above, below, drain, fresh, full, cancelled }
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
 
     /// It was said to have 0 bytes.
     #[test]
-    fn pair_of_which_nobody_has_told_has_unknown_bytes() {
+    fn pair_that_nobody_has_reported_has_unknown_bytes() {
         let standing =
             |load| of_pair(&PairStanding { pair: PairId(3), node: NodeId(1), load, obstacle: None });
         let unknown = standing(None);

@@ -156,7 +156,7 @@ impl ClusterDocument for ClusterStatus {
     type Part = StatusPart;
     type Body = StatusBody;
     const PATH: &'static str = "/api/v1/cluster/status";
-    const TELLS_UNSEEN: bool = true; // its verdict does
+    const REPORTS_UNSEEN: bool = true; // its verdict does
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> StatusPart {
         let rates = shared.history().rates().clone();
@@ -543,7 +543,7 @@ mod tests {
         assert!(read.own_missing_pairs.is_empty());
     }
 
-    /// Only who asked twice within five minutes was told: without a console all was said to be served.
+    /// Only who asked twice within five minutes got that: without a console all was said to be served.
     #[test]
     fn pair_that_a_node_lacks_for_some_time_is_missing_for_whoever_asks_once() {
         let lacks_pair_2 = |sources: crate::Sources| {

@@ -34,7 +34,7 @@ const ELSEWHERE: [&str; 16] = [
 ];
 
 /// What no node of these tests has: a cluster that nobody balances; runs of drills, which are checked
-/// elsewhere, and settings with choices, or that take none; what callers without the role reader are told;
+/// elsewhere, and settings with choices, or that take none; what callers without the role reader get;
 /// a client that is silent, and pairs that a node lacks for some time, which are tested where they are made.
 const ABSENT: [&str; 8] = [
     "balance/0/balancer",

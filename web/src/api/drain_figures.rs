@@ -122,25 +122,26 @@ impl Rows {
 
     /// Rows and what the nodes say, put together.
     pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
-        let told: BTreeMap<NodeId, &DrainsPart> = parts.iter().map(|part| (part.node, &part.part)).collect();
+        let reported: BTreeMap<NodeId, &DrainsPart> =
+            parts.iter().map(|part| (part.node, &part.part)).collect();
         let present = MemberRow::present_rows(&self.members);
-        let members = present.map(|member| self.member(member, told.get(&member.node).copied()));
+        let members = present.map(|member| self.member(member, reported.get(&member.node).copied()));
         Figures { members: members.collect(), ..Figures::default() }
     }
 
-    fn member(&self, member: &MemberRow, told: Option<&DrainsPart>) -> MemberFigures {
+    fn member(&self, member: &MemberRow, reported: Option<&DrainsPart>) -> MemberFigures {
         let own = self.pairs.iter().filter(|row| row.owner == Some(member.incarnation));
         MemberFigures {
             node: member.node,
-            state: told.map_or(MemberState::Silent, |told| state(&told.state)),
+            state: reported.map_or(MemberState::Silent, |reported| state(&reported.state)),
             draining: self.drains.iter().any(|row| row.node == member.node),
-            told_ms_ago: told.map(|_| 0),
-            serving_ms: told.map_or(0, |told| told.uptime_ms),
-            memory_left_bytes: told.map_or(0, |told| told.memory_available_bytes),
+            reported_ms_ago: reported.map(|_| 0),
+            serving_ms: reported.map_or(0, |reported| reported.uptime_ms),
+            memory_left_bytes: reported.map_or(0, |reported| reported.memory_available_bytes),
             writes_wait: false, // no drain asks
-            disk_full: told.is_some_and(|told| told.disk_full),
+            disk_full: reported.is_some_and(|reported| reported.disk_full),
             pairs_max: PAIRS_MAX,
-            pairs: own.map(|row| held(row, told)).collect(),
+            pairs: own.map(|row| held(row, reported)).collect(),
         }
     }
 
@@ -182,13 +183,13 @@ fn state(word: &str) -> MemberState {
     }
 }
 
-fn held(row: &PairRow, told: Option<&DrainsPart>) -> HeldPair {
-    let part = told.and_then(|told| told.pairs.iter().find(|part| part.pair == row.pair.0));
+fn held(row: &PairRow, reported: Option<&DrainsPart>) -> HeldPair {
+    let part = reported.and_then(|reported| reported.pairs.iter().find(|part| part.pair == row.pair.0));
     let has_no_log = row.history.last().is_some_and(|epoch| epoch.durability == Durability::None);
     HeldPair {
         pair: row.pair,
         load: part.map(|part| PairLoad { bytes: part.bytes, memory_bytes: part.memory_bytes, load_ns: 0 }),
-        held_ms: told.map_or(0, |told| told.uptime_ms),
+        held_ms: reported.map_or(0, |reported| reported.uptime_ms),
         arrival: Arrival::TakenOver,
         hold: match row.state {
             _ if has_no_log => Some(PairHold::NoLog),

@@ -103,7 +103,7 @@ fn views(rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> Vec<D
 fn view(row: &DrainRow, rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> DrainView {
     let node = row.node;
     let pairs_left = rows.pairs_left(node);
-    let told = parts.iter().find(|part| part.node == node).map(|part| &part.part);
+    let reported = parts.iter().find(|part| part.node == node).map(|part| &part.part);
     let is_late = now_unix_ms.saturating_sub(row.since_unix_ms) >= STALL_MS;
     let waits = pairs_left > 0 && is_late;
     // What a balancer has noted says nothing any more where nobody balances.
@@ -120,7 +120,7 @@ fn view(row: &DrainRow, rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms
             (false, _) => "draining",
         },
         pairs_left,
-        bytes_left: told.map(|told| told.pairs.iter().map(|pair| pair.bytes).sum()),
+        bytes_left: reported.map(|reported| reported.pairs.iter().map(|pair| pair.bytes).sum()),
         stall: stall.or_else(|| rows.obstacle(parts, node).filter(|_| waits)),
     }
 }
@@ -216,7 +216,7 @@ struct Planned {
 /// Decides anew whether nodes can be emptied, for an author who was shown that.
 async fn plan(shared: &Shared, which: &Which, shown: Option<&DrainRevision>) -> Result<Planned, Problem> {
     let read = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
-    let (rows, seen) = read.map_err(Unanswered::unbegun)?;
+    let (rows, seen) = read.map_err(Unanswered::unstarted)?;
     let nodes = as_seen(nodes(which, &rows.members), shown)?;
     if let Some(shown) = shown.filter(|shown| shown.changes != seen.revision && !rows.all_drain(&nodes)) {
         return Err(changed(shown, &rows.drains));
@@ -225,7 +225,7 @@ async fn plan(shared: &Shared, which: &Which, shown: Option<&DrainRevision>) -> 
     let asked = nodes.clone();
     let check = move |coordinator| refusable(Drains::new(coordinator).check(&asked));
     let checked = shared.coordination.call(CHANGE_PATIENCE, check).await;
-    problem_of(checked.map_err(Unanswered::unbegun)?)?;
+    problem_of(checked.map_err(Unanswered::unstarted)?)?;
     let (snapshot, _) = shared.look();
     let own = DrainsPart::of(shared, &snapshot);
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
@@ -253,8 +253,9 @@ async fn begin(
         let rows = refusable(drains.begin_as_seen(&nodes, &author, &planned))?;
         Ok(rows.map(|rows| (rows, who)))
     };
-    let begun = shared.coordination.call(CHANGE_PATIENCE, begin).await.map_err(|error| error.undone(LOOK))?;
-    Ok(begun.map(|(rows, who)| {
+    let started =
+        shared.coordination.call(CHANGE_PATIENCE, begin).await.map_err(|error| error.undone(LOOK))?;
+    Ok(started.map(|(rows, who)| {
         let nodes: Vec<NodeId> = rows.iter().map(|row| row.node).collect();
         tracing::info!(?nodes, who, "nodes are to be emptied");
     }))
@@ -272,7 +273,7 @@ pub(crate) async fn post_end(
     params.end()?;
     let (which, seen) = (which(&body)?, seen(&headers, dry_run)?);
     let read = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
-    let (rows, DrainsSeen { revision: changes, .. }) = read.map_err(Unanswered::unbegun)?;
+    let (rows, DrainsSeen { revision: changes, .. }) = read.map_err(Unanswered::unstarted)?;
     if let Some(seen) = seen.as_ref().filter(|seen| seen.changes != changes) {
         return Err(changed(seen, &rows.drains));
     }
@@ -286,7 +287,7 @@ pub(crate) async fn post_end(
         })
     };
     let made = shared.coordination.call(CHANGE_PATIENCE, end).await;
-    problem_of(made.map_err(|error| if dry_run { error.unbegun() } else { error.undone(LOOK) })?)?;
+    problem_of(made.map_err(|error| if dry_run { error.unstarted() } else { error.undone(LOOK) })?)?;
     if !dry_run {
         tracing::info!(?nodes, who = caller.name, "nodes are not to be emptied any more");
     }
@@ -337,7 +338,7 @@ pub(crate) async fn post_remove(
         Ok(refusable(removed)?.map(|()| (who, changes)))
     };
     let removed = shared.coordination.call(CHANGE_PATIENCE, remove).await;
-    let undone = |error: Unanswered| if dry_run { error.unbegun() } else { error.undone(LOOK) };
+    let undone = |error: Unanswered| if dry_run { error.unstarted() } else { error.undone(LOOK) };
     let (who, changes) = problem_of(removed.map_err(undone)?)?;
     if !dry_run {
         tracing::info!(node = node.0, who, "a node is removed from the cluster");

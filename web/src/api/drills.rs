@@ -328,7 +328,7 @@ async fn begin(
         // It may have been claimed by the same request before, at another node or by this one, whose agent
         // keeps the row of what it did not begin. Whether it runs its node knows.
         Ok(Ok((id, runner))) => {
-            check_begun(&id, runner, find(&shared, &id, Scope::Cluster).await)?;
+            check_run_started(&id, runner, find(&shared, &id, Scope::Cluster).await)?;
             Ok(accepted(&shared, id, runner))
         }
         Ok(Err(why)) => Err(not_started(why)),
@@ -352,7 +352,7 @@ async fn forward(
     for member in survivors {
         if has_token && !shared.peers.keeps_secrets(&member) {
             reasons.push(format!(
-                "node {}: it is on another host, and is told no token in the clear",
+                "node {}: it is on another host, and is sent no token in the clear",
                 member.node.0
             ));
             continue;
@@ -468,7 +468,7 @@ fn unreachable(member: &MemberRow, why: &str) -> Problem {
 }
 
 /// Whether a drill runs that a node has claimed, by what it shows of it: it may not begin yet.
-fn check_begun(id: &str, runner: u32, shown: Result<RunRow, Problem>) -> Result<(), Problem> {
+fn check_run_started(id: &str, runner: u32, shown: Result<RunRow, Problem>) -> Result<(), Problem> {
     match shown {
         Ok(RunRow { state: RunState::Beginning, waits_for, .. }) => {
             let whom = waits_for.unwrap_or_else(|| "its turn".to_owned());
@@ -482,10 +482,10 @@ fn check_begun(id: &str, runner: u32, shown: Result<RunRow, Problem>) -> Result<
 /// A node has claimed a drill that was asked for twice, and does not show it, or not that it runs.
 fn not_known_to_run(id: &str, runner: u32, why: &str) -> Problem {
     let detail = format!(
-        "Node {runner} has claimed this drill ({id}), and has not begun it so far as is known: {why}"
+        "Node {runner} has claimed this drill ({id}), and has not started it so far as is known: {why}"
     );
     Problem::unavailable(detail)
-        .next("ask again in a few seconds, with the same Idempotency-Key: it is not begun twice")
+        .next("ask again in a few seconds, with the same Idempotency-Key: it is not started twice")
 }
 
 fn not_started(why: NotStarted) -> Problem {
@@ -634,13 +634,13 @@ mod tests {
     }
 
     fn answer(mut stream: &UnixStream, nodes: u16, (asked, held): &(AtomicUsize, Mutex<Receiver<()>>)) {
-        let mut is_begun = false;
+        let mut is_started = false;
         for line in BufReader::new(stream).lines() {
             let (line, mut said) = (line.unwrap(), DrillAnswer::default());
             match asked.fetch_add(1, Ordering::Relaxed) {
                 0 => {
                     assert!(line.starts_with(r#"{"do":"begin","#), "{line}");
-                    is_begun = true;
+                    is_started = true;
                 }
                 1 => {
                     assert_eq!(line, r#"{"do":"status"}"#);
@@ -648,7 +648,7 @@ mod tests {
                 }
                 _ => {
                     // Who comes again has let others begin meanwhile, and is hung up on.
-                    assert!(is_begun, "a drill is run in the turn in which it was checked");
+                    assert!(is_started, "a drill is run in the turn in which it was checked");
                     let _ = held.lock().unwrap().recv(); // nobody holds it any more
                     let (what, next) = ("it stops".to_owned(), "start it".to_owned());
                     said.refused = Some(Refused { what, next, is_away: true });
@@ -680,9 +680,9 @@ mod tests {
     #[test]
     fn drill_that_waits_for_its_begin_is_not_said_to_run() {
         let mut row = crate::drill::test_row();
-        assert!(check_begun("drill-2-1", 2, Ok(row.clone())).is_ok());
+        assert!(check_run_started("drill-2-1", 2, Ok(row.clone())).is_ok());
         (row.state, row.waits_for) = (RunState::Beginning, Some("the agent at a:1".to_owned()));
-        let problem = check_begun("drill-2-1", 2, Ok(row)).unwrap_err();
+        let problem = check_run_started("drill-2-1", 2, Ok(row)).unwrap_err();
         assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(problem.detail.ends_with("as is known: It waits for the agent at a:1."), "{problem:?}");
     }
@@ -867,7 +867,7 @@ mod tests {
     /// Whoever gave up waiting for a node asked the next one: that one found the claim of the first, and said
     /// that the drill runs. It never did where an agent stood still.
     #[test]
-    fn drill_that_a_node_has_claimed_and_not_begun_is_not_said_to_run() {
+    fn drill_that_a_node_has_claimed_and_not_started_is_not_said_to_run() {
         let (asked, lines) = channel();
         let (agents, nth) = ([0, 1, 2].map(|node| agent(node, &asked)), AtomicUsize::new(0));
         let cluster = TestCluster::start_with(3, &[], |sources| {
@@ -896,14 +896,14 @@ mod tests {
         assert_eq!(lines.try_iter().count(), 0, "nothing is asked of an agent");
     }
 
-    /// The row of a member names any host. An agent there is told no token without TLS either.
+    /// The row of a member names any host. An agent there is sent no token without TLS either.
     #[tokio::test]
     async fn token_goes_to_no_other_host_in_the_clear() {
         let shared = Shared::new(Sources::new(Arc::new(|| Arc::new(snapshot()))));
         let far = MemberRow { http: "192.0.2.1:7080".to_owned(), ..test_members::member(4) };
         let Value::Object(body) = json!({"kind": "kill", TOKEN_FIELD: "secret"}) else { panic!("no object") };
         let problem = forward(&shared, vec![far], body, None).await.unwrap_err();
-        let why = "node 4: it is on another host, and is told no token in the clear";
+        let why = "node 4: it is on another host, and is sent no token in the clear";
         assert!(problem.status == 503 && problem.detail.contains(why), "{}", problem.detail);
     }
 

@@ -30,7 +30,7 @@ pub(crate) trait ClusterDocument: 'static {
     /// Whether it has a list of rows that may grow long.
     const HAS_ROWS: bool = false;
     /// Whether it says itself that the node has not seen its cluster yet.
-    const TELLS_UNSEEN: bool = false;
+    const REPORTS_UNSEEN: bool = false;
 
     /// This node's part.
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> Self::Part;
@@ -159,7 +159,7 @@ async fn make<D: ClusterDocument>(
     revision: Option<u64>,
 ) -> Result<Bytes, Problem> {
     let (snapshot, age) = shared.look();
-    if let Some(problem) = cluster::unseen(&snapshot).filter(|_| !D::TELLS_UNSEEN) {
+    if let Some(problem) = cluster::unseen(&snapshot).filter(|_| !D::REPORTS_UNSEEN) {
         return Err(problem);
     }
     let own = D::part(shared, &snapshot);
@@ -232,7 +232,7 @@ mod tests {
     /// For a second after its start a node reported a cluster without regions, of itself alone, and of
     /// balance that is off.
     #[test]
-    fn node_that_has_not_seen_its_cluster_tells_of_no_empty_one() {
+    fn node_that_has_not_seen_its_cluster_reports_no_empty_one() {
         let is_seen = Arc::new(AtomicBool::new(false));
         let cluster = TestCluster::start_with(1, &[], |sources| {
             let (inner, is_seen) = (Arc::clone(&sources.snapshots), Arc::clone(&is_seen));

@@ -186,14 +186,14 @@ pub(crate) async fn post_move(
     };
     let (pair, to, seen) = (PairId(pair), NodeId(to), previewed(&headers, dry_run)?);
     let ends = shared.coordination.call(CHANGE_PATIENCE, move |coordinator| Ends::of(&coordinator, pair, to));
-    let ends = made(ends.await.map_err(Unanswered::unbegun)?)?;
+    let ends = made(ends.await.map_err(Unanswered::unstarted)?)?;
     if let Some(refused) = lacks_room(&shared, &ends).await {
         return Err(problem(refused));
     }
     let wanted = Wanted { pair, to, why, seen, dry_run };
     let begin = move |coordinator| begin(&coordinator, &wanted);
-    let begun = shared.coordination.call(CHANGE_PATIENCE, begin).await;
-    let row = made(begun.map_err(|error| if dry_run { error.unbegun() } else { error.undone(LOOK) })?)?;
+    let started = shared.coordination.call(CHANGE_PATIENCE, begin).await;
+    let row = made(started.map_err(|error| if dry_run { error.unstarted() } else { error.undone(LOOK) })?)?;
     if !dry_run {
         tracing::info!(pair = pair.0, to = to.0, why = row.why, "a pair is to move");
     }
@@ -517,9 +517,9 @@ mod tests {
         let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
         assert_eq!((planned.status, &planned.body["dry_run"]), (200, &true.into()));
         assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]), "nothing was done");
-        let begun = begin_move(&cluster, "?reason=more%20room", &wanted);
-        assert_eq!(begun.status, 200, "{begun:?}");
-        let row = &begun.body["move"];
+        let started = begin_move(&cluster, "?reason=more%20room", &wanted);
+        assert_eq!(started.status, 200, "{started:?}");
+        let row = &started.body["move"];
         assert_eq!((&row["from"], &row["to"], &row["stage"]), (&0.into(), &1.into(), &"wanted".into()));
         assert!(row["why"].as_str().unwrap().ends_with(": more room"), "{row}");
         let shown = cluster.get(0, "/api/v1/moves");
@@ -551,7 +551,7 @@ mod tests {
         let mut listed = given_up.body.clone();
         listed["moves"] = json!([whole["move"]]);
         covers("GET", "/api/v1/moves", &[shown.body, given_up.body, listed]);
-        covers("POST", "/api/v1/moves", &[begun.body, whole.clone()]);
+        covers("POST", "/api/v1/moves", &[started.body, whole.clone()]);
         covers("POST", "/api/v1/moves:cancel", &[cancelled.body, whole]);
     }
 
@@ -563,8 +563,8 @@ mod tests {
         let link = &cluster.nodes[0].link;
         let back = enter(link, 1, cluster.nodes[1].server.address());
         assert_eq!(begin_move(&cluster, "", &json!({"pair": 1, "to": 1})).status, 200);
-        let begun = Moves::new(Arc::new(link.clone())).of(PairId(1)).unwrap().unwrap();
-        assert_eq!((begun.target.node, begun.target.incarnation), (NodeId(1), back));
+        let started = Moves::new(Arc::new(link.clone())).of(PairId(1)).unwrap().unwrap();
+        assert_eq!((started.target.node, started.target.incarnation), (NodeId(1), back));
     }
 
     /// One of which everything is known.
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn move_is_begun_and_cancelled_as_it_was_shown_or_not_at_all() {
+    fn move_is_started_and_cancelled_as_it_was_shown_or_not_at_all() {
         let cluster = cluster();
         let wanted = json!({"pair": 1, "to": 1});
         let send = |path: &str, body: &Value, revision: &str| {
@@ -602,8 +602,8 @@ mod tests {
         assert_eq!(unseen.problem(), (428, "precondition_required"));
         assert!(unseen.body["next"].as_str().unwrap().contains("dry_run"), "{unseen:?}");
         assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]));
-        let begun = send("/api/v1/moves", &wanted, &seen);
-        assert_eq!((begun.status, revision(&begun)), (200, seen.clone()));
+        let started = send("/api/v1/moves", &wanted, &seen);
+        assert_eq!((started.status, revision(&started)), (200, seen.clone()));
         let other = send("/api/v1/moves:cancel", &json!({"pair": 1}), "1.9.9.9.9");
         assert_eq!(other.problem(), (412, "stale_preview"));
         assert_eq!(send("/api/v1/moves:cancel", &json!({"pair": 1}), &seen).status, 200);

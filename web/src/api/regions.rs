@@ -209,7 +209,7 @@ pub(crate) mod tests {
 
     /// They were "served" for as long as the coordinator was away.
     #[test]
-    fn rows_of_silent_nodes_are_unserved_and_those_that_nobody_tells_of_unknown() {
+    fn rows_of_silent_nodes_are_unserved_and_those_that_nobody_reports_unknown() {
         let snapshot = two_nodes(NodeState::Silent);
         let part = |node: u32| NodePart {
             node: NodeId(node),

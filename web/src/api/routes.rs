@@ -190,7 +190,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
             "cluster",
             "Lets a pair move to another node while both live.",
             &[IF_PREVIEWED, REPEAT, DRY_RUN, REASON],
-            moves::begun,
+            moves::started,
         )
     },
     RouteText {

@@ -247,14 +247,14 @@ fn known(
     parts: &[NodePart<SeriesPart>],
     missing: &[MissingPeer],
 ) -> Vec<bool> {
-    let tells = |node: NodeId, at: usize| {
+    let reports = |node: NodeId, at: usize| {
         let part = parts.iter().find(|part| part.node == node);
         part.is_some_and(|part| figure(part, ALWAYS_KNOWN, at).is_some())
     };
     let is_named = |node: NodeId| missing.iter().any(|peer| peer.node == node.0);
     let is_known = |(at, members): (usize, &Option<Vec<NodeId>>)| {
         let members = members.as_deref();
-        members.is_some_and(|all| all.iter().all(|node| is_named(*node) || tells(*node, at)))
+        members.is_some_and(|all| all.iter().all(|node| is_named(*node) || reports(*node, at)))
     };
     members.iter().enumerate().map(is_known).collect()
 }
@@ -360,7 +360,7 @@ mod tests {
 
     /// Once a node had died, seconds in which it had served nearly all read as what the others had served.
     #[test]
-    fn together_of_steps_of_which_a_member_does_not_tell_is_not_known() {
+    fn together_of_steps_that_a_member_does_not_report_is_not_known() {
         let nodes = |numbers: &[u32]| Some(numbers.iter().copied().map(NodeId).collect::<Vec<_>>());
         // Node 2 has died, after it had served; node 3 has come.
         let members = [None, nodes(&[1, 2]), nodes(&[1, 2]), nodes(&[1]), nodes(&[1, 3]), nodes(&[1, 3])];
@@ -368,12 +368,12 @@ mod tests {
         let new = [None, None, None, None, None, Some(7.0)];
         let parts = [of_node(1, &[("ops_get", &own[..])]), of_node(3, &[("ops_get", &new[..])])];
         let values = |known: &[bool]| together(kind("ops_get"), Whose::All, &parts, known).values;
-        let told = known(&members, &parts, &[]);
-        assert_eq!(values(&told), [None, None, None, Some(1.0), None, Some(8.0)]);
+        let shown = known(&members, &parts, &[]);
+        assert_eq!(values(&shown), [None, None, None, Some(1.0), None, Some(8.0)]);
         // Who is a member and does not answer is named, and the others' figures are shown.
         let missing = [MissingPeer { node: 2, address: String::new(), why: String::new() }];
-        let told = known(&members, &parts, &missing);
-        assert_eq!(values(&told), [None, Some(1.0), Some(1.0), Some(1.0), None, Some(8.0)]);
+        let shown = known(&members, &parts, &missing);
+        assert_eq!(values(&shown), [None, Some(1.0), Some(1.0), Some(1.0), None, Some(8.0)]);
     }
 
     /// A node that recovers does not know what it holds, and the others' entries passed for all.

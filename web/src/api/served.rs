@@ -138,7 +138,7 @@ pub(crate) struct NodeReports<'a> {
     cluster: &'a ClusterSnapshot,
     unknown: Option<&'static str>,
     /// The nodes that answered.
-    told: BTreeSet<u32>,
+    answered: BTreeSet<u32>,
     /// Those that were asked, and did not.
     unanswered: BTreeSet<u32>,
     /// Nodes that serve nothing, and why.
@@ -155,10 +155,10 @@ pub(crate) struct NodeReports<'a> {
 impl NodeReports<'_> {
     /// Of the node that was asked, with its table, and of all that answered it.
     pub(crate) fn new(snapshot: &NodeSnapshot, all: impl IntoIterator<Item = NodeReport>) -> NodeReports<'_> {
-        let (mut told, mut idle, mut served) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+        let (mut answered, mut idle, mut served) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
         let mut own_missing = BTreeSet::new();
         for NodeReport { node, standing, pairs, missing } in all {
-            told.insert(node);
+            answered.insert(node);
             own_missing.extend(missing.into_iter().map(|pair| (node, PairId(pair))));
             match standing {
                 Standing::Serves => served.extend(pairs),
@@ -169,7 +169,7 @@ impl NodeReports<'_> {
         let (cluster, unknown) = (&*snapshot.cluster, cluster::unknown(snapshot));
         let present = MemberRow::present_lives(&cluster.members);
         let (unanswered, missing) = (BTreeSet::new(), BTreeSet::new());
-        NodeReports { cluster, unknown, told, unanswered, idle, served, present, own_missing, missing }
+        NodeReports { cluster, unknown, answered, unanswered, idle, served, present, own_missing, missing }
     }
 
     /// These, where those nodes did not answer: their pairs may be served or not. A question may be late, so
@@ -236,8 +236,8 @@ impl NodeReports<'_> {
         let lacking = owner.filter(|_| self.missing.contains(&row.pair));
         why.or_else(|| {
             let node = lacking?;
-            let is_told = self.told.contains(&node);
-            Some(if is_told { NotServed::Missing { node } } else { NotServed::Unreported { node } })
+            let has_answered = self.answered.contains(&node);
+            Some(if has_answered { NotServed::Missing { node } } else { NotServed::Unreported { node } })
         })
     }
 }
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(of_pair_2(vec![first()], 13_500), Some(NotServed::Unreported { node: 4 }), "it lasts");
     }
 
-    /// Only who asked twice within five minutes was told; all others, that the pair was served.
+    /// Only who asked twice within five minutes got that; all others, that the pair was served.
     #[test]
     fn pair_that_its_node_says_it_lacks_is_missing_at_the_first_look() {
         let snapshot = two_nodes(NodeState::Serving);

@@ -84,7 +84,7 @@ pub(crate) async fn post_revert(
     params.end()?;
     let revision = reverted(&body)?;
     let change = move |coordinator| Tuning::new(coordinator).change_of(revision);
-    let change = shared.coordination.call(CHANGE_PATIENCE, change).await.map_err(Unanswered::unbegun)?;
+    let change = shared.coordination.call(CHANGE_PATIENCE, change).await.map_err(Unanswered::unstarted)?;
     let change = change.ok_or_else(|| {
         Problem::not_found(format!("No change that is kept made revision {revision}."))
             .next("`cell tune history` lists those that are")
@@ -163,7 +163,7 @@ impl Draft {
     async fn make(mut self, shared: &Shared) -> Result<Response, Problem> {
         let (store, _) = settings(shared)?;
         let read = |coordinator| Tuning::new(coordinator).current();
-        let row = shared.coordination.call(CHANGE_PATIENCE, read).await.map_err(Unanswered::unbegun)?;
+        let row = shared.coordination.call(CHANGE_PATIENCE, read).await.map_err(Unanswered::unstarted)?;
         let may_be_made = self.is_repeatable && !self.is_dry && row.revision > self.expected;
         if row.revision != self.expected && !may_be_made {
             return Err(stale(row.revision));

@@ -273,8 +273,8 @@ fn loads(nodes: &[&NodeRow], pairs: &[PairRow], takes: &dyn Fn(&NodeRow) -> bool
             node.pairs.iter().copied().zip(node.pairs_granted_bytes.iter().copied()).collect();
         // Of one that its node has not reported, all that its regions can grow to.
         let bytes = |pair: &PairRow| {
-            let told = granted.get(&pair.pair.0).copied();
-            told.unwrap_or_else(|| pair.geometry.bytes())
+            let granted_bytes = granted.get(&pair.pair.0).copied();
+            granted_bytes.unwrap_or_else(|| pair.geometry.bytes())
         };
         let mut pairs: Vec<u64> = own.map(bytes).collect();
         pairs.sort_unstable_by(|a, b| b.cmp(a));
@@ -383,7 +383,7 @@ mod tests {
         nodes[0].pairs_granted_bytes[3] = 11;
         assert_eq!(survives(&nodes), 0, "three of them fill what one other has");
         nodes[0].pairs_granted_bytes = vec![10; 3];
-        assert_eq!(survives(&nodes), 0, "it has not told of the fourth");
+        assert_eq!(survives(&nodes), 0, "it has not reported the fourth");
     }
 
     #[test]

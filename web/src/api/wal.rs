@@ -202,15 +202,16 @@ fn row(pair: &PairSnapshot, node: u32, rates: Option<PairRates>, replay_rate: Op
 }
 
 /// What a takeover that read less took says nothing of how fast logs are replayed: it was busy with all else.
-const TELLING_BYTES: u64 = 8 << 20;
+const SIGNIFICANT_BYTES: u64 = 8 << 20;
 
 /// Bytes a second at which the cluster has replayed logs of late: those of the newest takeover that is over
 /// and read enough to tell. None: there was none.
 fn replay_rate(snapshot: &NodeSnapshot) -> Option<f64> {
     let shares = snapshot.cluster.incidents.iter().flat_map(|incident| &incident.plan);
     let over = shares.map(|share| &share.times).filter(|times| times.replayed_ms > times.cut_ms);
-    let newest =
-        over.filter(|times| times.replayed_bytes >= TELLING_BYTES).max_by_key(|times| times.replayed_ms)?;
+    let newest = over
+        .filter(|times| times.replayed_bytes >= SIGNIFICANT_BYTES)
+        .max_by_key(|times| times.replayed_ms)?;
     Some(newest.replayed_bytes as f64 * 1e3 / (newest.replayed_ms - newest.claimed_ms).max(1) as f64)
 }
 
@@ -331,8 +332,8 @@ mod tests {
             replay_rate(&NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() })
         };
         assert_eq!(rate(vec![share(500, 4_096)]), None);
-        let telling = vec![share(10, 16 << 20), share(200, 8 << 20), share(900, 4_096)];
-        assert_eq!(rate(telling), Some(f64::from(80 << 20)));
+        let significant = vec![share(10, 16 << 20), share(200, 8 << 20), share(900, 4_096)];
+        assert_eq!(rate(significant), Some(f64::from(80 << 20)));
     }
 
     #[test]

@@ -84,8 +84,8 @@ impl Drills {
 
     /// How far each is that has started, the oldest first.
     pub(crate) fn seen(&self) -> Vec<RunSeen> {
-        let has_begun = |seen: &RunSeen| seen.state != RunState::Beginning;
-        self.runs().iter().map(|run| run.seen()).filter(has_begun).collect()
+        let has_started = |seen: &RunSeen| seen.state != RunState::Beginning;
+        self.runs().iter().map(|run| run.seen()).filter(has_started).collect()
     }
 
     /// The run of this name.
@@ -135,12 +135,12 @@ impl Drills {
         }
         let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
         self.keep(Arc::clone(&run)); // who looks sees what was asked for, and what it waits for
-        let begun = self.begin_kept(place, &run, claim, until);
-        match &begun {
-            Ok((begun, _)) if *begun == id => self.trim(),
+        let started = self.begin_kept(place, &run, claim, until);
+        match &started {
+            Ok((started, _)) if *started == id => self.trim(),
             _ => self.forget(&run),
         }
-        begun
+        started
     }
 
     /// The same of one that is among the runs already.
@@ -369,7 +369,7 @@ mod tests {
         assert!(matches!(begin(None), Err(NotStarted::Late)));
         assert_eq!(sim.link().read("web/drill").unwrap(), None);
         drills.keep(Arc::new(Run::new("drill-2-1".into(), wanted(FaultKind::Kill, 1), Some(9), 2, || 1_000)));
-        assert_eq!(begin(Some(9)).unwrap().0, "drill-2-1", "what runs is told all the same");
+        assert_eq!(begin(Some(9)).unwrap().0, "drill-2-1", "what runs is returned all the same");
     }
 
     #[test]
@@ -397,8 +397,8 @@ mod tests {
             let place = place(&sim, folder.path().to_str().unwrap());
             thread::scope(|scope| {
                 let drills = &drills;
-                let begun = scope.spawn(move || drills.begin(&place, wanted(FaultKind::Kill, 1), None));
-                let (asked, _) = listener.accept().unwrap(); // and it is told nothing
+                let started = scope.spawn(move || drills.begin(&place, wanted(FaultKind::Kill, 1), None));
+                let (asked, _) = listener.accept().unwrap(); // and it is answered nothing
                 let until = crate::clock::now() + Duration::from_secs(30);
                 let whom = Some("what is said of how all nodes are");
                 let waits = |row: &RunRow| row.waits_for.as_deref() == whom;
@@ -415,7 +415,7 @@ mod tests {
                     assert_eq!(drills.find(&row.id).unwrap().halt("ann"), RunState::Beginning);
                 }
                 drop(asked);
-                let refused = begun.join().unwrap();
+                let refused = started.join().unwrap();
                 assert!(matches!(refused, Err(NotStarted::Drill(_))), "{refused:?}");
             });
             let left: Vec<_> = drills.rows().into_iter().map(|row| (row.state, row.halted_by)).collect();

@@ -259,7 +259,7 @@ impl Shared {
         drop(answer); // as in `take_answer`
         if is_under_way {
             self.room.wake_next();
-            self.work.notify_one(); // the server is to be told, and what waited behind it may leave
+            self.work.notify_one(); // the server is to learn of it, and what waited behind it may leave
         }
     }
 

@@ -2,7 +2,7 @@
 
 use cell_fabric::RemoteRead;
 use cell_memory::extent::ExtentReader;
-use cell_protocol::{ClientCounts, Scan, ToldRead};
+use cell_protocol::{ClientCounts, ReportedRead, Scan};
 use cell_terms::{Csn, Pointer};
 use cell_tree::Slot;
 
@@ -83,7 +83,7 @@ impl ReadContext {
     }
 
     /// Takes what a connection's reports say of its reads.
-    pub(super) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ToldRead>) -> u64 {
+    pub(super) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ReportedRead>) -> u64 {
         rows.clear();
         self.notes.get_mut(link.index()).map_or(0, |notes| notes.take(rows))
     }

@@ -54,7 +54,7 @@ mod worker;
 use std::collections::VecDeque;
 
 use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
-use cell_protocol::{RegionsReply, ReplyHeader, ToldRead};
+use cell_protocol::{RegionsReply, ReplyHeader, ReportedRead};
 
 pub(crate) use batch_queue::BatchedRead;
 pub use counter::{COUNTERS, OneSidedCounters};
@@ -176,7 +176,7 @@ impl Reader {
 
     /// Takes how often meganodes were read by a connection since this was asked last; the reads of those that
     /// were not noted one by one are returned.
-    pub(crate) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ToldRead>) -> u64 {
+    pub(crate) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ReportedRead>) -> u64 {
         self.context.take_read_notes(link, rows)
     }
 

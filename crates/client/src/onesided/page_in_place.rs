@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_keys_tells_versions_and_lengths_and_reads_headers_alone() {
+    fn page_of_keys_has_versions_and_lengths_and_reads_headers_alone() {
         let mut memory = Memory::filled();
         memory.put(b"e", 100, &[7; 70_000]);
         memory.plan(&Scan { keys_only: true, ..Scan::default() }).unwrap();

@@ -6,7 +6,7 @@
 //! stands for those since the one before it: sums are true, and a client that asks in turns is not drawn
 //! always at the same turn. The table is fixed: a read costs a step of a counter, and never memory.
 
-use cell_protocol::{TOLD_MEGANODES_MAX, ToldRead};
+use cell_protocol::{REPORTED_MEGANODES_MAX, ReportedRead};
 use cell_random::Random;
 use cell_terms::{PairId, SlotIndex};
 
@@ -31,8 +31,8 @@ pub(crate) struct ReadNotes {
     /// Noted since the last report.
     noted: u32,
     random: Random,
-    /// By hash of the meganode; free where there are no reads. Empty: nobody is told.
-    rows: Box<[ToldRead]>,
+    /// By hash of the meganode; free where there are no reads. Empty: nothing is reported.
+    rows: Box<[ReportedRead]>,
     /// Reads of meganodes that have no row.
     elsewhere: u64,
 }
@@ -40,13 +40,13 @@ pub(crate) struct ReadNotes {
 impl ReadNotes {
     /// `reports`: whether the client ever reports.
     pub(crate) fn new(seed: u64, reports: bool) -> ReadNotes {
-        let rows = if reports { TOLD_MEGANODES_MAX } else { 0 };
+        let rows = if reports { REPORTED_MEGANODES_MAX } else { 0 };
         ReadNotes {
             left: 1,
             gap: 1,
             noted: 0,
             random: Random::new(seed ^ STREAM),
-            rows: vec![ToldRead::default(); rows].into_boxed_slice(),
+            rows: vec![ReportedRead::default(); rows].into_boxed_slice(),
             elsewhere: 0,
         }
     }
@@ -71,10 +71,10 @@ impl ReadNotes {
         self.gap = if self.noted < ALL_NOTED { 1 } else { self.draw_gap() };
         self.left = self.gap;
         let first = place(pair, slot);
-        for at in (first..first + PROBES).map(|at| at % TOLD_MEGANODES_MAX) {
+        for at in (first..first + PROBES).map(|at| at % REPORTED_MEGANODES_MAX) {
             let row = &mut self.rows[at];
             if row.reads == 0 {
-                *row = ToldRead { pair, slot, reads };
+                *row = ReportedRead { pair, slot, reads };
                 return;
             }
             if (row.pair, row.slot) == (pair, slot) {
@@ -93,11 +93,11 @@ impl ReadNotes {
 
     /// Takes what was noted since this was asked last: the meganodes' go to `rows`, and the reads of those
     /// that had no row are returned.
-    pub(crate) fn take(&mut self, rows: &mut Vec<ToldRead>) -> u64 {
+    pub(crate) fn take(&mut self, rows: &mut Vec<ReportedRead>) -> u64 {
         rows.clear();
         rows.extend(self.rows.iter().filter(|row| row.reads > 0));
         rows.sort_unstable_by_key(|row| (row.pair, row.slot));
-        self.rows.fill(ToldRead::default());
+        self.rows.fill(ReportedRead::default());
         self.noted = 0;
         std::mem::take(&mut self.elsewhere)
     }
@@ -105,7 +105,7 @@ impl ReadNotes {
 
 fn place(pair: PairId, slot: SlotIndex) -> usize {
     let mixed = (pair.0.wrapping_mul(0x85EB_CA6B) ^ slot.0).wrapping_mul(0x9E37_79B1);
-    (mixed >> 16) as usize % TOLD_MEGANODES_MAX
+    (mixed >> 16) as usize % REPORTED_MEGANODES_MAX
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn taken(notes: &mut ReadNotes) -> (Vec<(u32, u64)>, u64) {
-        let mut rows = vec![ToldRead { reads: 9, ..ToldRead::default() }];
+        let mut rows = vec![ReportedRead { reads: 9, ..ReportedRead::default() }];
         let elsewhere = notes.take(&mut rows);
         assert!(rows.iter().all(|row| row.pair == PAIR));
         (rows.iter().map(|row| (row.slot.0, row.reads)).collect(), elsewhere)
@@ -167,7 +167,7 @@ mod tests {
             note(&mut notes, slot, 1);
         }
         let (rows, elsewhere) = taken(&mut notes);
-        assert!(rows.len() <= TOLD_MEGANODES_MAX && rows.len() > 50, "{}", rows.len());
+        assert!(rows.len() <= REPORTED_MEGANODES_MAX && rows.len() > 50, "{}", rows.len());
         let sum: u64 = rows.iter().map(|(_, reads)| reads).sum();
         let all = u64::from(2 * MEGANODES);
         assert!(sum + elsewhere <= all && sum + elsewhere + u64::from(2 * GAP_MEAN) > all);

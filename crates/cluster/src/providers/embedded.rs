@@ -36,7 +36,7 @@ use crate::request::{CoordinatorRefusal, CoordinatorRequest, LivingLease, Respon
 /// the ids that its cluster has left, at random.
 const LEASE_STEP_PART: u64 = 1 << 10;
 
-/// Told once why the store has stopped.
+/// Called once with why the store has stopped.
 type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
 
 /// A coordinator in this process.
@@ -137,10 +137,10 @@ impl Embedded {
         &self.folder
     }
 
-    /// Has `tell` called when the store stops for good: its process is to end, and somebody to look at the
+    /// Has `notify` called when the store stops for good: its process is to end, and somebody to look at the
     /// disk.
-    pub fn on_stop(&self, tell: impl FnOnce(&ClusterError) + Send + 'static) {
-        *self.on_stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+    pub fn on_stop(&self, notify: impl FnOnce(&ClusterError) + Send + 'static) {
+        *self.on_stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(notify));
     }
 
     /// The process that hosts the store is at work. From the first tick on, one that comes long after the one
@@ -234,9 +234,9 @@ impl Embedded {
     fn stop(&self, error: &ClusterError) {
         self.stopped.store(true, Ordering::SeqCst);
         tracing::error!(error = error as &dyn std::error::Error, "the coordinator stops for good");
-        let tell = self.on_stop.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(tell) = tell {
-            tell(error);
+        let notify = self.on_stop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(notify) = notify {
+            notify(error);
         }
     }
 }
@@ -290,8 +290,8 @@ mod tests {
     use crate::providers::store_folder::TABLE;
     use crate::providers::ticks::TICK_NS;
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
+    use crate::scripted_thread::ScriptedThread;
     use crate::thread_look::ThreadState;
-    use crate::told_thread::ToldThread;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {
@@ -408,16 +408,16 @@ mod tests {
     const LEASE_NS: u64 = 500_000_000;
 
     /// A lease, its holder's thread, and that which answers here.
-    fn held(embedded: &Embedded) -> (Incarnation, ToldThread, ToldThread) {
+    fn held(embedded: &Embedded) -> (Incarnation, ScriptedThread, ScriptedThread) {
         let lease = embedded.grant(LEASE_NS / 1_000_000).unwrap().lease;
-        let [holder, server] = [(); 2].map(|()| ToldThread::asleep());
+        let [holder, server] = [(); 2].map(|()| ScriptedThread::asleep());
         embedded.renewers.insert(lease, Some(holder.boxed()), server.boxed());
         (lease, holder, server)
     }
 
     /// In which such part of its length a lease ends that is not renewed while its threads fare so in each;
     /// none: never.
-    fn parts_lived(parts: u64, fare: fn(&ToldThread, &ToldThread)) -> Option<usize> {
+    fn parts_lived(parts: u64, fare: fn(&ScriptedThread, &ScriptedThread)) -> Option<usize> {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(5));
         let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
@@ -440,7 +440,7 @@ mod tests {
     fn lease_of_a_holder_that_sleeps_or_is_stopped_ends_in_time() {
         assert_eq!(parts_lived(1, |_, _| {}), Some(1));
         assert_eq!(parts_lived(1, |holder, _| holder.waits(LEASE_NS / 2)), Some(1), "that is no long wait");
-        let stopped = |holder: &ToldThread, server: &ToldThread| {
+        let stopped = |holder: &ScriptedThread, server: &ScriptedThread| {
             holder.waits(LEASE_NS);
             server.waits(LEASE_NS);
             holder.is(ThreadState::Stands);

@@ -1,7 +1,7 @@
 //! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
 //! length. Over a network a hello comes first, and its answer before anything is asked. Versions do not mix:
-//! hello, questions and answers have theirs, and of another version nothing is made: who asks in one is told
-//! so, and who is answered in one takes that for a refusal.
+//! hello, questions and answers have theirs, and of another version nothing is made: who asks in one gets
+//! that as an answer, and who is answered in one takes that for a refusal.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -343,9 +343,9 @@ mod tests {
         assert_eq!(text, golden, "other lines are another WIRE_VERSION, and not another golden file");
     }
 
-    /// It was told that its request could not be read, or was answered and could not read that.
+    /// The answer was that its request could not be read, or it was answered and could not read that.
     #[test]
-    fn lines_of_another_version_are_told_so_also_where_they_cannot_be_read() {
+    fn lines_of_another_version_are_answered_so_also_where_they_cannot_be_read() {
         let of_before = CoordinatorRefusal::Version { asked: 1, known: WIRE_VERSION };
         assert_eq!(check_version(WIRE_VERSION), Ok(()));
         assert_eq!(check_version(1), Err(of_before));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_that_is_not_taken_is_told_from_a_coordinator_that_is_not_there() {
+    fn certificate_that_is_not_taken_is_distinguished_from_a_coordinator_that_is_not_there() {
         let (ends, others) = (Ends::new(), Ends::new());
         let (address, check) = ("127.0.0.1:0".parse().unwrap(), Ends::check());
         let link = Arc::new(Sim::new(1).link());

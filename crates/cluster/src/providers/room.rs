@@ -3,7 +3,7 @@
 //! It is kept in two places:
 //!
 //! 1. Blocks behind the end of sled's file. What a change makes the file longer by is there already, and
-//!    nobody takes it in between: sled is never told that the disk is full, after which it would be of no
+//!    nobody takes it in between: sled never learns that the disk is full, after which it would be of no
 //!    use. When sled cuts its file's end off, they are lost with it.
 //! 2. A file, `reserve`. A part of it is given up when there is no room for the blocks ahead, and all of it
 //!    when a table has to be opened or built and finds no room.

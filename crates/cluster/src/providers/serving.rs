@@ -52,7 +52,7 @@ impl Serving {
     }
 
     /// Answers what a peer asks until it has gone. `refused` says at each question why it gets no other
-    /// answer, if so; `renewed` is told of each lease that counts from now on, once the peer knows it.
+    /// answer, if so; `renewed` is called with each lease that counts from now on, once the peer knows it.
     pub(crate) fn answer_all<P: Read + Write>(
         &self,
         mut reader: BufReader<P>,

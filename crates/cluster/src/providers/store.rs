@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_leaves_a_lease_alone_whose_end_was_begun() {
+    fn keep_leaves_a_lease_alone_whose_end_was_started() {
         let mut store = CoordinatorStore::new(7);
         let lease = grant(&mut store, 500, 0);
         assert_eq!(store.begin_expiry(SECOND / 2).ended, [lease]);

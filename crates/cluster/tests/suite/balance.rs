@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use cell_cluster::{
     Balance, BalancerWish, ClusterError, Coordinator, FiguresRow, KEY_DRILL, MemberRow, MoveMotive,
-    MoveRefusal, MoveRow, Moves, NewPair, PairGeometry, PauseCause, SeatSeen, ServingAddress, Sim, SimLink,
-    Table, ToldState, Transaction, Watch,
+    MoveRefusal, MoveRow, Moves, NewPair, PairGeometry, PauseCause, ReportedState, SeatSeen, ServingAddress,
+    Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId, PairId};
 
@@ -69,7 +69,7 @@ impl Member {
         FiguresRow {
             incarnation: self.lease,
             node: self.node,
-            state: ToldState::Serving,
+            state: ReportedState::Serving,
             serving_ms: 5,
             memory_left_bytes: 6,
             writes_wait: false,
@@ -82,8 +82,8 @@ impl Member {
     }
 }
 
-fn is_refused(begun: &Result<MoveRow, ClusterError>) -> bool {
-    matches!(begun, Err(ClusterError::Move(MoveRefusal::NotBalancer)))
+fn is_refused(started: &Result<MoveRow, ClusterError>) -> bool {
+    matches!(started, Err(ClusterError::Move(MoveRefusal::NotBalancer)))
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn move_counts_in_the_seat_and_says_its_cause() {
     let (source, target) = (member(&sim, 0), member(&sim, 1));
     let pair = source.create();
     let seat = source.sit();
-    let begun = source.begin(pair, &target, &seat).unwrap();
+    let started = source.begin(pair, &target, &seat).unwrap();
     assert_eq!(
-        (begun.cause, begun.why.as_str(), begun.target.node),
+        (started.cause, started.why.as_str(), started.target.node),
         (MoveMotive::Balance, "balance", target.node)
     );
-    assert_eq!(source.moves.of(pair).unwrap(), Some(begun));
+    assert_eq!(source.moves.of(pair).unwrap(), Some(started));
     let after = source.balance.seat().unwrap().unwrap();
     assert_eq!((after.seat.moves, after.seat.incarnation), (1, source.lease));
     assert!(after.revision > seat.revision);
@@ -132,21 +132,21 @@ pub(crate) fn move_of_who_balances_no_more_is_refused() {
     let seat = source.sit();
     source.balance.leave_seat(&seat).unwrap();
     target.sit();
-    let begun = source.begin(pair, &target, &seat);
-    assert!(is_refused(&begun), "{begun:?}");
+    let started = source.begin(pair, &target, &seat);
+    assert!(is_refused(&started), "{started:?}");
     assert_eq!(source.moves.of(pair).unwrap(), None);
 }
 
 /// Whoever is not answered, and decides anew, does not begin two.
 #[test]
-pub(crate) fn of_two_moves_from_one_seat_one_is_begun() {
+pub(crate) fn of_two_moves_from_one_seat_one_is_started() {
     let sim = Sim::new(4);
     let (source, target) = (member(&sim, 0), member(&sim, 1));
     let (first, second) = (source.create(), source.create());
     let seat = source.sit();
     source.begin(first, &target, &seat).unwrap();
-    let begun = source.begin(second, &target, &seat);
-    assert!(is_refused(&begun), "{begun:?}");
+    let started = source.begin(second, &target, &seat);
+    assert!(is_refused(&started), "{started:?}");
     let now = source.balance.seat().unwrap().unwrap();
     source.begin(second, &target, &now).unwrap();
 }
@@ -179,8 +179,8 @@ fn seat_whose_row_does_not_read_is_nobodys_and_is_taken() {
         assert!(watch.view().seat_reads());
         assert_eq!(watch.view().balance.seat.map(|seen| seen.seat.incarnation), Some(second.lease));
     }
-    let begun = first.begin(pair, &second, &seat);
-    assert!(is_refused(&begun), "{begun:?}");
+    let started = first.begin(pair, &second, &seat);
+    assert!(is_refused(&started), "{started:?}");
 }
 
 #[test]
@@ -192,16 +192,16 @@ fn watch_shows_seat_figures_and_drills_to_who_follows_balance_and_reports_no_cha
     let mut blind = Watch::new(coordinator);
     watch.follow_balance();
     let seat = first.sit();
-    second.balance.tell(&second.figures()).unwrap();
+    second.balance.report(&second.figures()).unwrap();
     assert!(watch.look().unwrap().changed && blind.look().unwrap().changed, "the first look");
     assert_eq!(watch.view().balance.seat, Some(seat));
     assert_eq!(watch.view().balance.figures[&second.lease].0, second.figures());
     assert_eq!(blind.view().balance.seat, None);
-    let told = FiguresRow { serving_ms: 9, ..second.figures() };
-    second.balance.tell(&told).unwrap();
+    let reported = FiguresRow { serving_ms: 9, ..second.figures() };
+    second.balance.report(&reported).unwrap();
     first.link.transact(Transaction::new().put(KEY_DRILL, "{}")).unwrap();
     assert!(!watch.look().unwrap().changed);
-    assert_eq!(watch.view().balance.figures[&second.lease].0, told);
+    assert_eq!(watch.view().balance.figures[&second.lease].0, reported);
     assert!(watch.view().balance.drill);
     assert_eq!(watch.view().balance.pause(), Some(PauseCause::Drill));
     first.link.transact(Transaction::new().delete(KEY_DRILL)).unwrap();
@@ -217,5 +217,5 @@ fn watch_shows_seat_figures_and_drills_to_who_follows_balance_and_reports_no_cha
     assert!(watch.view().balance.figures.is_empty() && !watch.view().balance.drill, "they go with the lease");
     assert_eq!(watch.view().balance.pause(), None);
     assert_eq!(watch.view().balance.seat, Some(seat));
-    assert!(matches!(second.balance.tell(&told), Err(ClusterError::LeaseEnded { .. })));
+    assert!(matches!(second.balance.report(&reported), Err(ClusterError::LeaseEnded { .. })));
 }

@@ -112,13 +112,13 @@ pub(crate) fn drain_that_was_planned_before_another_began_is_refused() {
     let (first, second) = (drains.seen().unwrap(), drains.seen().unwrap());
     let targets = [leases[2], leases[3]];
     let planned = DrainPlanned { seen: &first, targets: &targets };
-    let begun = drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &planned).unwrap();
+    let started = drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &planned).unwrap();
     let late = DrainPlanned { seen: &second, targets: &targets };
     assert_eq!(refusal(drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &late)), NodeRefusal::Changed);
-    assert_eq!(drains.list().unwrap(), begun, "nothing was done");
-    assert_eq!(drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &late).unwrap(), begun, "it drains already");
+    assert_eq!(drains.list().unwrap(), started, "nothing was done");
+    assert_eq!(drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &late).unwrap(), started, "it drains already");
     let seen = drains.seen().unwrap();
-    assert_eq!(seen.rows, begun);
+    assert_eq!(seen.rows, started);
     let anew = DrainPlanned { seen: &seen, targets: &targets };
     drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &anew).unwrap();
 }
@@ -151,23 +151,23 @@ pub(crate) fn drain_whose_targets_have_died_is_refused() {
 }
 
 #[test]
-fn drain_with_a_plan_whose_answer_is_lost_is_begun_once() {
+fn drain_with_a_plan_whose_answer_is_lost_is_started_once() {
     let (_sim, link, drains, leases) = cluster(2);
     let seen = drains.seen().unwrap();
     link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
     let planned = DrainPlanned { seen: &seen, targets: &leases[..1] };
-    let begun = drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &planned).unwrap();
-    assert_eq!(begun, drains.list().unwrap());
+    let started = drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &planned).unwrap();
+    assert_eq!(started, drains.list().unwrap());
 }
 
 #[test]
-fn drains_whose_answers_are_lost_are_begun_and_ended_once() {
+fn drains_whose_answers_are_lost_are_started_and_ended_once() {
     let (_sim, link, drains, _) = cluster(2);
     link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
-    let begun = drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
-    assert_eq!(begun, drains.list().unwrap());
+    let started = drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    assert_eq!(started, drains.list().unwrap());
     link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
-    assert_eq!(drains.end(&[NodeId(1)]).unwrap(), begun);
+    assert_eq!(drains.end(&[NodeId(1)]).unwrap(), started);
     assert_eq!(drains.list().unwrap(), []);
 }
 
@@ -183,7 +183,7 @@ fn drains_whose_answers_are_lost_before_the_coordinator_goes_are_of_unknown_outc
     };
     link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost, Fault::NotReached]);
     assert!(is_unknown(drains.begin(&[NodeId(1)], &AUTHOR)));
-    assert_eq!(drains.list().unwrap().len(), 1, "it was begun");
+    assert_eq!(drains.list().unwrap().len(), 1, "it was started");
     link.plan([Fault::None, Fault::None, Fault::AnswerLost, Fault::NotReached]);
     assert!(is_unknown(drains.end(&[NodeId(1)])));
     assert_eq!(drains.list().unwrap(), [], "it was ended");
@@ -200,15 +200,15 @@ pub(crate) fn change_is_refused_if_drains_were_changed_since_it_was_looked_at() 
     let first = drains.revision().unwrap();
     drains.check(&[NodeId(1)]).unwrap();
     assert_eq!(drains.revision().unwrap(), first, "a look changes nothing");
-    let begun = seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap();
+    let started = seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap();
     let second = drains.revision().unwrap();
     assert_ne!(second, first);
     assert_eq!(refusal(seen(first).begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Changed);
     assert_eq!(refusal(seen(first).end(&[NodeId(1)])), NodeRefusal::Changed);
     assert_eq!(refusal(seen(first).remove(NodeId(1), &AUTHOR)), NodeRefusal::Changed);
-    assert_eq!(drains.list().unwrap(), begun, "nothing was done");
+    assert_eq!(drains.list().unwrap(), started, "nothing was done");
     // It is so already, which is all that was wanted.
-    assert_eq!(seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap(), begun);
+    assert_eq!(seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap(), started);
     // An answer that is lost is no change of others.
     link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
     seen(second).begin(&[NodeId(2)], &AUTHOR).unwrap();

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const FOLDER: &str = "coordinator";
 const SECOND: u64 = 1_000_000_000;
 
-/// A disk that keeps no more room for anybody while it is full, fails when it is told to, and loses power.
+/// A disk that keeps no more room for anybody while it is full, fails on request, and loses power.
 struct Disk {
     power: PowerCutSyncer,
     full: AtomicBool,
@@ -182,7 +182,7 @@ fn write_that_finds_no_room_is_unknown_and_the_table_is_built_anew() {
     let generation = host.coordinator.generation().unwrap();
     let Host { folder, coordinator, .. } = host;
     drop(coordinator);
-    // What sled was told has failed is let go of with its process: the next one finds the table that counts.
+    // What has failed for sled is let go of with its process: the next one finds the table that counts.
     let after = tempfile::tempdir().unwrap();
     copy(&folder.path().join(FOLDER), &after.path().join(FOLDER));
     let again = Embedded::open_with_clock(&after.path().join(FOLDER), Arc::new(ManualClock::new(9))).unwrap();
@@ -207,8 +207,8 @@ fn copy(from: &Path, to: &Path) {
 fn disk_that_fails_stops_the_coordinator_and_says_so_once() {
     let host = Host::start();
     let lease = host.grant();
-    let (told, stops) = mpsc::channel();
-    host.coordinator.on_stop(move |error| told.send(format!("{error:?}")).unwrap());
+    let (sender, stops) = mpsc::channel();
+    host.coordinator.on_stop(move |error| sender.send(format!("{error:?}")).unwrap());
     let path = host.folder.path().join("coordinator.socket");
     let server = CoordinatorServer::start(host.coordinator.clone(), &path, |_| Ok(own_user())).unwrap();
     let remote = Remote::new(path, std::time::Duration::from_secs(60));

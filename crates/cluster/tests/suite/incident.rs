@@ -133,7 +133,7 @@ fn claim_of_nobodys_pairs_again_is_another_incident_and_the_first_one_stays() {
         let mut watch = Watch::new(coordinator.clone());
         let me = lease(coordinator);
         let share = ShareRow { pair: PairId(3), survivor: Some(me), ..ShareRow::default() };
-        let mut begun = Vec::new();
+        let mut claimed = Vec::new();
         for detected_ms in [10, 20, 30] {
             watch.look().unwrap();
             let dead = watch.view().next_of_nobody();
@@ -142,9 +142,9 @@ fn claim_of_nobodys_pairs_again_is_another_incident_and_the_first_one_stays() {
             incidents.plan(dead, me, std::slice::from_ref(&share)).unwrap();
             incidents.close(dead, me, detected_ms + 5).unwrap();
             assert!(!incidents.claim(&new, me, 99).unwrap(), "who sees too little claims nothing");
-            begun.push(dead);
+            claimed.push(dead);
         }
-        assert_eq!(begun, [0, (1 << 63) + 1, (1 << 63) + 2].map(Incarnation));
+        assert_eq!(claimed, [0, (1 << 63) + 1, (1 << 63) + 2].map(Incarnation));
         let kept = incidents.list().unwrap();
         let times = kept.iter().map(|row| (row.detected_ms, row.over_ms, row.plan.len()));
         assert_eq!(times.collect::<Vec<_>>(), [(10, 15, 1), (20, 25, 1), (30, 35, 1)]);

@@ -179,7 +179,7 @@ fn server_garbage_is_answered_and_the_connection_closed() {
 
 /// It was answered, and could not read what it was answered.
 #[test]
-fn server_question_of_another_version_is_told_which_one_is_spoken() {
+fn server_question_of_another_version_is_answered_with_the_one_that_is_spoken() {
     use std::io::{Read, Write};
     let folder = tempfile::tempdir().unwrap();
     let embedded = Arc::new(Embedded::open(folder.path()).unwrap());

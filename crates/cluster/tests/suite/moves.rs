@@ -450,8 +450,8 @@ impl<F: Fn() + Send + Sync> Coordinator for Lossy<F> {
     }
 }
 
-/// What a caller is told that begins a move as it was seen, while that happens.
-fn begun_while(
+/// What a caller gets that begins a move as it was seen, while that happens.
+fn started_while(
     is_carried_out: bool,
     other: impl Fn(&Moving) + Send + Sync + 'static,
 ) -> (Result<MoveRow, ClusterError>, MoveRow) {
@@ -462,8 +462,8 @@ fn begun_while(
     let seen = moves.plan(pair, &to, "").unwrap().revision();
     let (link, has_lost) = (sim.link(), AtomicBool::new(false));
     let lossy = Lossy { link, has_lost, is_carried_out, other: move || other(&moving) };
-    let told = Moves::new(Arc::new(lossy)).at(5).begin_as_seen(pair, &to, "mine", Some(&seen));
-    (told, moves.of(pair).unwrap().unwrap())
+    let answer = Moves::new(Arc::new(lossy)).at(5).begin_as_seen(pair, &to, "mine", Some(&seen));
+    (answer, moves.of(pair).unwrap().unwrap())
 }
 
 /// The pair's move as it is.
@@ -473,11 +473,11 @@ fn present(moving: &Moving) -> MoveRow {
 
 #[test]
 fn own_move_is_recognised_however_far_it_is_when_its_answer_was_lost() {
-    let (told, row) = begun_while(true, |moving| {
+    let (answer, row) = started_while(true, |moving| {
         moving.source.moves.accept(present(moving).name()).unwrap();
     });
-    assert_eq!((told.unwrap(), row.stage), (row.clone(), MoveStage::Copying));
-    let (told, row) = begun_while(true, |moving| {
+    assert_eq!((answer.unwrap(), row.stage), (row.clone(), MoveStage::Copying));
+    let (answer, row) = started_while(true, |moving| {
         let name = present(moving).name();
         moving.source.moves.accept(name).unwrap();
         let copy = CopyProgress { is_ready: true, ..CopyProgress::default() };
@@ -486,7 +486,7 @@ fn own_move_is_recognised_however_far_it_is_when_its_answer_was_lost() {
         moving.target.publish(&handed).unwrap();
         moving.target.moves.close(name, &MoveOutcome::Moved).unwrap();
     });
-    assert_eq!((told.unwrap(), &row.outcome), (row.clone(), &Some(MoveOutcome::Moved)));
+    assert_eq!((answer.unwrap(), &row.outcome), (row.clone(), &Some(MoveOutcome::Moved)));
 }
 
 #[test]
@@ -495,19 +495,19 @@ fn move_of_another_is_not_taken_for_ones_own() {
         let (moves, pair) = (&moving.target.moves, moving.ownership.pair);
         moves.begin(pair, &moving.target.row(), "another's").unwrap()
     };
-    let (told, row) = begun_while(false, move |moving| drop(begin_other(moving)));
-    assert!(matches!(told, Err(ClusterError::Move(MoveRefusal::UnderWay { .. }))), "{told:?}");
+    let (answer, row) = started_while(false, move |moving| drop(begin_other(moving)));
+    assert!(matches!(answer, Err(ClusterError::Move(MoveRefusal::UnderWay { .. }))), "{answer:?}");
     assert_eq!(row.why, "another's");
-    let (told, _) = begun_while(false, move |moving| {
+    let (answer, _) = started_while(false, move |moving| {
         let other = begin_other(moving);
         moving.target.moves.end(other.name(), &MoveOutcome::Cancelled).unwrap();
     });
-    assert!(matches!(told, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{told:?}");
-    let (told, row) = begun_while(true, move |moving| {
+    assert!(matches!(answer, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{answer:?}");
+    let (answer, row) = started_while(true, move |moving| {
         moving.target.moves.end(present(moving).name(), &MoveOutcome::Cancelled).unwrap();
         begin_other(moving);
     });
-    assert!(matches!(told, Err(ClusterError::OutcomeUnknown(_))), "its own move's row is gone: {told:?}");
+    assert!(matches!(answer, Err(ClusterError::OutcomeUnknown(_))), "its own move's row is gone: {answer:?}");
     assert_eq!(row.why, "another's");
 }
 
@@ -583,16 +583,16 @@ fn move_says_when_it_came_how_far_and_who_cancelled_it() {
 }
 
 #[test]
-fn move_is_begun_as_it_was_seen_or_not_at_all() {
+fn move_is_started_as_it_was_seen_or_not_at_all() {
     let sim = Sim::new(1);
     let Moving { source, target, ownership, row } = wanted(&sim);
     source.moves.end(row.name(), &MoveOutcome::Cancelled).unwrap();
     let (pair, to) = (ownership.pair, target.row());
     let seen = source.moves.plan(pair, &to, "").unwrap().revision();
     assert_ne!(seen, row.revision(), "it would be another one");
-    let begun = source.moves.begin_as_seen(pair, &to, "test", Some(&seen)).unwrap();
-    assert_eq!(begun.revision(), seen);
-    source.moves.end(begun.name(), &MoveOutcome::Cancelled).unwrap();
+    let started = source.moves.begin_as_seen(pair, &to, "test", Some(&seen)).unwrap();
+    assert_eq!(started.revision(), seen);
+    source.moves.end(started.name(), &MoveOutcome::Cancelled).unwrap();
     let stale = source.moves.begin_as_seen(pair, &to, "test", Some(&seen));
     assert!(matches!(stale, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{stale:?}");
     assert!(!source.moves.of(pair).unwrap().unwrap().is_under_way());

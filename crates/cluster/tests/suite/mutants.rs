@@ -273,7 +273,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
                 holds(balance::move_of_who_balances_no_more_is_refused)
             }),
             (Mutant::BalancerUnasked, "two moves from one seat", || {
-                holds(balance::of_two_moves_from_one_seat_one_is_begun)
+                holds(balance::of_two_moves_from_one_seat_one_is_started)
             }),
             (Mutant::MoveToDrain, "move past a drain that came first", || {
                 holds(drains::move_does_not_begin_past_a_drain_that_came_first)

@@ -89,7 +89,7 @@ fn create_pair_that_nobody_answers_is_given_up_soon() {
     assert!(sim.calls() - calls < u64::from(RACES), "{} calls", sim.calls() - calls);
 }
 
-/// Its row was there, and who had asked for it was told that it could not be created.
+/// Its row was there, and who had asked for it got the error that it could not be created.
 #[test]
 fn create_pair_looks_again_for_what_it_has_tried_where_that_look_has_no_answer_either() {
     for (tried, look) in [

@@ -52,7 +52,7 @@ fn is_of_an_earlier_version(error: &ClusterError) -> bool {
 /// It had a lease, and went on asking how long that lasts: the answer could not be read, and was taken for
 /// none, without end.
 #[test]
-fn newer_node_gets_no_lease_and_is_told_what_to_do() {
+fn newer_node_gets_no_lease_but_an_error_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("coordinator.socket");
     serve_in_version_1(&path);

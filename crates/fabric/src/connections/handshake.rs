@@ -55,7 +55,7 @@ impl<T: Transport> Messenger<T> {
         let Some(id) = self.table.handshake_to_evict() else { return };
         let refusal = HelloRefusal::TooManyConnections;
         if let Some(connection) = self.table.get_mut(id) {
-            // It may be late and not silent: it is told to come again.
+            // It may be late and not silent: it is asked to come again.
             T::refuse(&mut connection.socket, &refusal_of(WORKER, refusal));
         }
         self.table.counters.evicted += 1;

@@ -38,16 +38,16 @@ pub(super) struct Listening<S> {
     /// Somebody may be waiting.
     pub(super) ready: bool,
     /// The process was out of descriptors; tried again with each look for time-outs, not in a busy loop.
-    starved: bool,
+    out_of_descriptors: bool,
 }
 
 impl<S: Listener> Listening<S> {
     pub(super) fn new(listener: S) -> Listening<S> {
-        Listening { listener, ready: true, starved: false }
+        Listening { listener, ready: true, out_of_descriptors: false }
     }
 
     pub(super) fn retry(&mut self) {
-        self.ready |= std::mem::take(&mut self.starved);
+        self.ready |= std::mem::take(&mut self.out_of_descriptors);
     }
 
     /// The next one who waits; none for now.
@@ -59,7 +59,7 @@ impl<S: Listener> Listening<S> {
                 Ok(None) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
                     self.ready = false;
-                    self.starved = errno != Errno::AGAIN;
+                    self.out_of_descriptors = errno != Errno::AGAIN;
                 }
             }
         }

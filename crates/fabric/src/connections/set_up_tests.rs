@@ -180,7 +180,7 @@ fn nothing_of_the_set_up_over_verbs_is_seen_on_the_network_where_tls_is_spoken()
 }
 
 #[test]
-fn connector_over_verbs_in_the_clear_is_told_that_tls_is_spoken() {
+fn connector_over_verbs_in_the_clear_learns_that_tls_is_spoken() {
     let mut server = Server::start(Some(tls(&Authority::new("one").folder(&["127.0.0.1"]))));
     let mut connector = Connector::begin(server.address(), None, Some(END));
     let answer = server.until(|_| connector.heard());

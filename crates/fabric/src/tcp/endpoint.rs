@@ -97,7 +97,7 @@ impl TcpEndpoint {
         self.messenger.transport.tls.trust(trust);
     }
 
-    /// What peers are told by whom this end reads their memory.
+    /// What shows peers by whom this end reads their memory.
     pub fn set_token(&mut self, token: &[u8]) {
         self.provider.lanes.token = token.into();
     }

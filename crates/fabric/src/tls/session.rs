@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn close_is_told_and_what_was_sent_before_arrives() {
+    fn close_is_reported_and_what_was_sent_before_arrives() {
         let (mut client, mut server) = parties(1 << 20, 1 << 20);
         run(&mut client, &mut server, 100);
         assert_eq!(client.session.send(&mut client.pipe, b"last"), Ok(()));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_that_is_not_trusted_is_told_to_both() {
+    fn certificate_that_is_not_trusted_is_reported_to_both() {
         let (_, mut server) = parties(1 << 20, 1 << 20);
         let other = Authority::new("two").folder(&["127.0.0.1"]);
         let trust = TlsTrust::open(&other.path("ca.pem")).unwrap();

@@ -1,9 +1,9 @@
 //! A stream socket, in the clear or under TLS: what stands between the kernel and a connection. What reads
 //! and writes it sees the same calls and the same answers of the kernel either way; why a call failed that no
-//! answer of the kernel says is told by [`Socket::why`].
+//! answer of the kernel says is returned by [`Socket::why`].
 //!
 //! Where TLS is spoken, an end looks at the first byte that comes before it takes any: a peer without TLS is
-//! told so in words that it understands, and named.
+//! answered so in words that it understands, and named.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,7 +42,7 @@ enum Layer {
     /// Accepted; nothing has come that shows whether the peer speaks TLS.
     Accepted(Arc<ServerConfig>),
     /// Connected; nothing has come that shows whether the peer speaks TLS.
-    Begun(Box<Session>),
+    Started(Box<Session>),
     Tls(Box<Session>),
 }
 
@@ -67,7 +67,7 @@ impl Socket {
         name: ServerName<'static>,
     ) -> io::Result<Socket> {
         let session = Session::connector(config, name).map_err(io::Error::other)?;
-        Ok(Socket::over(descriptor, Layer::Begun(Box::new(session))))
+        Ok(Socket::over(descriptor, Layer::Started(Box::new(session))))
     }
 
     fn over(descriptor: OwnedFd, layer: Layer) -> Socket {
@@ -88,7 +88,7 @@ impl Socket {
     pub(crate) fn is_shaking_hands(&self) -> bool {
         match &self.layer {
             Layer::Plain | Layer::Unwanted => false,
-            Layer::Accepted(_) | Layer::Begun(_) => true,
+            Layer::Accepted(_) | Layer::Started(_) => true,
             Layer::Tls(session) => session.is_shaking_hands(),
         }
     }
@@ -98,7 +98,7 @@ impl Socket {
     pub(crate) fn has_unsent(&self) -> bool {
         match &self.layer {
             Layer::Plain | Layer::Unwanted | Layer::Accepted(_) => false,
-            Layer::Begun(session) | Layer::Tls(session) => session.has_unsent(),
+            Layer::Started(session) | Layer::Tls(session) => session.has_unsent(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Socket {
                 several => rustix::io::readv(&self.descriptor, several),
             },
             Layer::Tls(_) => self.read_decrypted(slices),
-            Layer::Accepted(_) | Layer::Begun(_) => self.read_first(slices),
+            Layer::Accepted(_) | Layer::Started(_) => self.read_first(slices),
         }
     }
 
@@ -149,8 +149,8 @@ impl Socket {
                     return Err(self.failed(CloseReason::Tls(TlsFailure::Broken)));
                 }
             },
-            Layer::Begun(session) if is_tls => self.layer = Layer::Tls(session),
-            Layer::Begun(session) => {
+            Layer::Started(session) if is_tls => self.layer = Layer::Tls(session),
+            Layer::Started(session) => {
                 self.layer = Layer::Tls(session); // it is done with
                 return Err(self.failed(reason_of_first(first)));
             }
@@ -163,7 +163,7 @@ impl Socket {
     /// in the clear.
     fn unanswered(&mut self, errno: Errno) -> Errno {
         let has_ended = matches!(errno, Errno::CONNRESET | Errno::PIPE);
-        if has_ended && matches!(self.layer, Layer::Begun(_)) {
+        if has_ended && matches!(self.layer, Layer::Started(_)) {
             return self.failed(CloseReason::Tls(TlsFailure::Unanswered));
         }
         errno
@@ -200,7 +200,7 @@ impl Socket {
             Layer::Plain | Layer::Unwanted | Layer::Accepted(_) => {
                 rustix::net::send(&self.descriptor, bytes, SendFlags::NOSIGNAL)
             }
-            Layer::Begun(session) | Layer::Tls(session) => {
+            Layer::Started(session) | Layer::Tls(session) => {
                 let written = session.write(&mut Descriptor::of(&self.descriptor), bytes);
                 written.map_err(|obstacle| self.met(obstacle))
             }
@@ -213,7 +213,7 @@ impl Socket {
     pub(crate) fn flush(&mut self) {
         match &mut self.layer {
             Layer::Plain | Layer::Unwanted | Layer::Accepted(_) => {}
-            Layer::Begun(session) | Layer::Tls(session) => {
+            Layer::Started(session) | Layer::Tls(session) => {
                 let _ = session.push(&mut Descriptor::of(&self.descriptor));
             }
         }
@@ -229,7 +229,7 @@ impl Socket {
             Layer::Plain | Layer::Unwanted | Layer::Accepted(_) => {
                 rustix::net::send(&self.descriptor, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
             }
-            Layer::Begun(session) | Layer::Tls(session) => {
+            Layer::Started(session) | Layer::Tls(session) => {
                 let sent = session.send(&mut Descriptor::of(&self.descriptor), bytes);
                 sent.map(|()| bytes.len()).map_err(|obstacle| self.met(obstacle))
             }
@@ -239,7 +239,7 @@ impl Socket {
     /// Sends the first bytes on a socket: a kernel that does not take them whole has lost the connection.
     /// Under TLS they go when its hand-shake is through.
     pub(crate) fn send_first(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
-        let is_kept = matches!(self.layer, Layer::Begun(_) | Layer::Tls(_));
+        let is_kept = matches!(self.layer, Layer::Started(_) | Layer::Tls(_));
         match self.send(bytes) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => Err(CloseReason::Network(ErrorKind::WriteZero)),
@@ -249,13 +249,13 @@ impl Socket {
     }
 
     /// Tells a peer with which TLS has not started that there is no room, so that it comes again; false:
-    /// there is no such peer, or it is past that. One that has said nothing may want no TLS, and is told that
+    /// there is no such peer, or it is past that. One that has said nothing may want no TLS, and learns that
     /// it is spoken here.
     pub(crate) fn turn_away_before_tls(&mut self) -> bool {
         let has_spoken = match &self.layer {
             Layer::Plain | Layer::Unwanted => return false,
             Layer::Accepted(_) => false,
-            Layer::Begun(session) | Layer::Tls(session) => {
+            Layer::Started(session) | Layer::Tls(session) => {
                 if !session.is_shaking_hands() {
                     return false;
                 }
@@ -303,7 +303,7 @@ impl AsFd for Socket {
     }
 }
 
-/// A peer that is told of the end distinguishes it from a connection that somebody cut.
+/// A peer that gets a notice of the end distinguishes it from a connection that somebody cut.
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Layer::Tls(session) = &mut self.layer {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_both_ways_and_the_end_is_told() {
+    fn bytes_go_both_ways_and_the_end_is_reported() {
         let (tls, (one, other)) = (tls(), ends());
         let (mut one, mut other) = (connector(&tls, one), Socket::accepted(other.into(), Some(tls.server())));
         assert!(one.is_shaking_hands() && other.is_shaking_hands());
@@ -452,7 +452,7 @@ mod tests {
         one.write_all(b"CELLFABR").unwrap();
         assert_eq!(read(&mut other), Ok(b"CELLFABR".to_vec()));
         assert!(other.is_unwanted() && !other.is_shaking_hands());
-        assert!(!other.turn_away_before_tls(), "it is told in the clear");
+        assert!(!other.turn_away_before_tls(), "it is sent in the clear");
         other.send_first(b"no").unwrap();
         drop(other);
         one.set_nonblocking(false).unwrap();

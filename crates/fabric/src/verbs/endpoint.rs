@@ -61,7 +61,7 @@ impl VerbsEndpoint {
         self.messenger.transport.tls.trust(trust);
     }
 
-    /// What peers are told, when a connection to them is made, by whom that is.
+    /// What shows peers, when a connection to them is made, by whom that is.
     pub(crate) fn set_token(&mut self, token: &[u8]) {
         self.messenger.transport.token = token.into();
     }

@@ -53,7 +53,7 @@ pub(crate) struct VerbsTransport {
     completions: Arc<CompletionQueue>,
     /// An acceptor's; none where no one-sided reads are served.
     registry: Option<Arc<Registry>>,
-    /// An acceptor's: who is told of what is registered there.
+    /// An acceptor's: who learns of what is registered there.
     keys: KeyPermission,
     /// Connections by their queue pairs' numbers.
     pairs: HashMap<u32, ConnectionId>,
@@ -467,8 +467,8 @@ impl VerbsTransport {
         Ok(())
     }
 
-    /// Ends the connections whose queue pairs let reads through of who may read no more. What they were told
-    /// does not matter: a key and a place that somebody else was told are enough for the device.
+    /// Ends the connections whose queue pairs let reads through of who may read no more. What they know
+    /// does not matter: a key and a place that somebody else knows are enough for the device.
     fn judge_readers(&mut self, table: &Table) {
         if !self.keys.has_changed() {
             return;

@@ -99,7 +99,7 @@ fn accept_other_version_is_known_to_both_ends() {
 }
 
 #[test]
-fn accept_number_that_nobody_answers_to_tells_both_ends() {
+fn accept_number_that_nobody_answers_to_is_reported_by_both_ends() {
     // One that serves no one-sided reads has no service either.
     for number in [1, 7, u16::MAX] {
         let mut bytes = hello();
@@ -128,7 +128,7 @@ fn accept_silent_crowd_locks_nobody_out() {
     let refusal = CloseReason::Refused(HelloRefusal::TooManyConnections);
     assert!(server.refused.iter().all(|reason| *reason == refusal), "{:?}", server.refused);
     assert_eq!(server.endpoint.counters().evicted, 32);
-    // The oldest were told to come again, the youngest wait on.
+    // The oldest were asked to come again, the youngest wait on.
     let mut answer = Vec::new();
     silent[0].read_to_end(&mut answer).unwrap();
     assert_eq!(&answer[..12], b"CELLFABR\x01\0\x01\0");

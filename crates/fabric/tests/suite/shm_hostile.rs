@@ -147,7 +147,7 @@ fn accept_other_version_is_known_to_both_ends() {
 }
 
 #[test]
-fn accept_number_that_nobody_answers_to_tells_both_ends() {
+fn accept_number_that_nobody_answers_to_is_reported_by_both_ends() {
     // The one-sided service has nobody here: reads are loads of mapped memory.
     for number in [1, 7, u16::MAX] {
         let mut bytes = hello();

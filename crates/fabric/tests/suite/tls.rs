@@ -40,12 +40,12 @@ fn ends(
 }
 
 #[test]
-fn client_in_the_clear_is_told_that_tls_is_spoken() {
+fn client_in_the_clear_learns_that_tls_is_spoken() {
     let (mut server, address) = Tls::new().listen(FabricLimits::default());
     let mut client = Tls::client_of(FabricLimits::default(), None);
-    let told = CloseReason::RefusedByPeer(HelloRefusal::TlsWanted);
-    assert_eq!(ends(&mut client, &mut server, address), (told, CloseReason::TlsWanted));
-    assert_eq!(told.to_string(), "the peer refused the connection: it speaks TLS alone");
+    let refused = CloseReason::RefusedByPeer(HelloRefusal::TlsWanted);
+    assert_eq!(ends(&mut client, &mut server, address), (refused, CloseReason::TlsWanted));
+    assert_eq!(refused.to_string(), "the peer refused the connection: it speaks TLS alone");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn mutant_clear_taken_is_caught() {
     use cell_terms::mutant::{Mutant, plant};
     cell_terms::mutant::in_own_process(|| {
         plant(Some(Mutant::ClearTaken));
-        let passed = std::panic::catch_unwind(client_in_the_clear_is_told_that_tls_is_spoken).is_ok();
+        let passed = std::panic::catch_unwind(client_in_the_clear_learns_that_tls_is_spoken).is_ok();
         plant(None);
         assert!(!passed);
         println!("mutant {} caught by cell-fabric's TLS", Mutant::ClearTaken.name());
@@ -150,9 +150,9 @@ fn silent_crowd_before_tls_locks_nobody_out() {
         .collect();
     until(&mut world, &mut [&mut server], |peers| peers[0].refused.len() == 32);
     assert_eq!(server.endpoint.counters().evicted, 32);
-    for mut told in silent.iter().take(2) {
+    for mut turned_away in silent.iter().take(2) {
         let mut answer = Vec::new();
-        told.read_to_end(&mut answer).unwrap();
+        turned_away.read_to_end(&mut answer).unwrap();
         assert_eq!(answer, NO_ROOM);
     }
     let mut client = world.client(FabricLimits::default());

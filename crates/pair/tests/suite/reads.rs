@@ -1,4 +1,4 @@
-//! What answers depend on: nobody is told of what a crash can take back.
+//! What answers depend on: nobody learns of what a crash can take back.
 
 use std::ops::Bound;
 

@@ -47,7 +47,7 @@ fn write_or_step_that_the_batch_has_no_room_for_waits_for_the_next_batch() {
     assert_eq!((refused, puts > 10), (NoRoom::LogBusy, true));
     assert!(owner.pair.write_must_wait(SLOT, 4_000));
     assert_eq!(owner.pair.step_room(63 << 10), Err(NoRoom::LogBusy));
-    assert_eq!(owner.pair.appended(), appended, "nothing was begun");
+    assert_eq!(owner.pair.appended(), appended, "nothing was started");
     assert_eq!(owner.pair.no_room(), None, "that is no lack of room");
     owner.settle();
     assert_eq!((owner.pair.step_room(63 << 10), put(&mut owner)), (Ok(()), Ok(())));

@@ -56,7 +56,7 @@ fn write_is_shown_when_both_logs_have_it_and_not_before() {
     let mut batches = Vec::new();
     while batches.is_empty() {
         assert_eq!(shown(&owner), [before; 4]);
-        assert!(owner.disk.step(), "the disk has done all and nobody was told");
+        assert!(owner.disk.step(), "the disk has done all and nobody was answered");
         batches = owner.report();
     }
     assert_eq!(shown(&owner), [written; 4]);

@@ -37,14 +37,14 @@ fn full_node_gives_a_pair_while_no_pair_of_a_drain_can_move() {
 
 #[test]
 fn full_node_gives_none_beside_a_drain_where_something_else_goes_before_it() {
-    let mut told_half = beside(600);
-    at(&mut told_half, 4).pairs[0].load = None;
+    let mut half_reported = beside(600);
+    at(&mut half_reported, 4).pairs[0].load = None;
     let mut takers_drain = beside(600);
     for node in [2, 3] {
         at(&mut takers_drain, node).draining = true;
     }
     let cases = [
-        ("nobody has told what the drain's pair needs", told_half),
+        ("nobody has reported what the drain's pair needs", half_reported),
         ("all others drain", takers_drain),
         ("balance is off", Figures { pause: Some(BalancePause::Off), ..beside(600) }),
         ("the nodes are restarted", Figures { pause: Some(BalancePause::RollingRestart), ..beside(600) }),
@@ -65,10 +65,14 @@ fn pair_of_a_drain_that_can_move_goes_before_that_of_a_full_node() {
     let first = planned(balancer.look(NOW_MS, &figures).step);
     assert_eq!((first.pair, first.to), (PairId(401), NodeId(3)));
     carry_out(&mut figures, &first, Arrival::Moved(MoveCause::Drain));
-    let mut untold = figures.clone();
-    at(&mut untold, 3).pairs[0].load = None;
-    let second = planned(balancer.clone().look(NOW_MS + 1_000, &untold).step);
-    assert_eq!((second.pair, second.to), (PairId(102), NodeId(2)), "node 3 may have less than it has told");
+    let mut unreported = figures.clone();
+    at(&mut unreported, 3).pairs[0].load = None;
+    let second = planned(balancer.clone().look(NOW_MS + 1_000, &unreported).step);
+    assert_eq!(
+        (second.pair, second.to),
+        (PairId(102), NodeId(2)),
+        "node 3 may have less than it has reported"
+    );
     let second = planned(balancer.look(NOW_MS + 1_000, &figures).step);
     assert_eq!((second.pair, second.to), (PairId(102), NodeId(3)));
 }

@@ -10,8 +10,8 @@ use crate::cluster::{MIB, NOW_MS, at, look, planned, rest};
 use crate::relief::{FULL, full, is_relief, relief_alone, small_nodes};
 
 /// All have reported what they have so long ago.
-fn told(figures: &mut Figures, ago_ms: u64) {
-    figures.members.iter_mut().for_each(|member| member.told_ms_ago = Some(ago_ms));
+fn reported(figures: &mut Figures, ago_ms: u64) {
+    figures.members.iter_mut().for_each(|member| member.reported_ms_ago = Some(ago_ms));
 }
 
 /// The move of balance that is in the way of node 1.
@@ -49,7 +49,7 @@ fn move_of_balance_is_cancelled_for_a_full_node_that_could_give_a_pair() {
     }
     // By neither end has anything changed, and neither reports anything new.
     figures.moving = None;
-    told(&mut figures, 10_000);
+    reported(&mut figures, 10_000);
     let relief = planned(balancer.look(NOW_MS + 2_000, &figures).step);
     assert_eq!((relief.pair, relief.to), (PairId(102), NodeId(3)));
     // Another node is full meanwhile, and this one waits no more: its turn comes.
@@ -93,7 +93,7 @@ fn move_that_was_under_way_for_long_and_is_cancelled_has_changed_nothing() {
         assert!(matches!(rest(balancer.look(NOW_MS + second * 1_000, &figures).step), RestReason::Moving(_)));
     }
     at(&mut figures, 1).writes_wait = true;
-    told(&mut figures, 10_000);
+    reported(&mut figures, 10_000);
     assert!(matches!(balancer.look(NOW_MS + 3_000, &figures).step, NextStep::Cancel { .. }));
     figures.moving = None;
     assert!(is_relief(&balancer.look(NOW_MS + 4_000, &figures).step));
@@ -109,18 +109,21 @@ fn move_that_is_handed_over_before_its_cancelling_is_seen_counts() {
     figures.moving = in_the_way(true);
     assert!(matches!(rest(balancer.look(NOW_MS + 1_000, &figures).step), RestReason::Moving(_)));
     figures.moving = None;
-    told(&mut figures, 10_000);
-    assert!(!is_relief(&balancer.look(NOW_MS + 2_000, &figures).step), "its ends have told nothing since");
-    told(&mut figures, 0);
+    reported(&mut figures, 10_000);
+    assert!(
+        !is_relief(&balancer.look(NOW_MS + 2_000, &figures).step),
+        "its ends have reported nothing since"
+    );
+    reported(&mut figures, 0);
     assert!(is_relief(&balancer.look(NOW_MS + 4_000, &figures).step));
     // All of it was over before the next look.
     let (figures, balancer) = (&mut over.0, &mut over.1);
     figures.moving = None;
     let moved = at(figures, 2).pairs.remove(0);
     at(figures, 3).pairs.push(HeldPair { load: None, ..moved });
-    told(figures, 10_000);
-    assert!(!is_relief(&balancer.look(NOW_MS + 1_000, figures).step), "its ends have told nothing since");
-    told(figures, 0);
+    reported(figures, 10_000);
+    assert!(!is_relief(&balancer.look(NOW_MS + 1_000, figures).step), "its ends have reported nothing since");
+    reported(figures, 0);
     assert!(is_relief(&balancer.look(NOW_MS + 3_000, figures).step));
 }
 
@@ -140,7 +143,7 @@ fn full_node_gives_a_pair_once_the_move_that_was_cancelled_for_it_is_gone() {
                 balancer.on_failure(NOW_MS, held.pair, node, MoveFailure::Declined);
             }
         }
-        told(&mut figures, random.below(10_000));
+        reported(&mut figures, random.below(10_000));
         match balancer.look(NOW_MS + 1_000, &figures).step {
             NextStep::Cancel { pair, why } => {
                 assert_eq!((pair, why), (PairId(200), CancelReason::WritesWait { node: FULL }));

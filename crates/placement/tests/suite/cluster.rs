@@ -30,7 +30,7 @@ pub(crate) fn member(node: u32, pairs: Vec<HeldPair>) -> MemberFigures {
         node: NodeId(node),
         state: MemberState::Serving,
         draining: false,
-        told_ms_ago: Some(500),
+        reported_ms_ago: Some(500),
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
         writes_wait: false,

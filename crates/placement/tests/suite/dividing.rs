@@ -26,7 +26,7 @@ struct Dividing {
     /// What each meganode of a pair has.
     meganodes: HashMap<PairId, Vec<u64>>,
     /// The cluster as it was, the newest last: others are seen as they were so many looks ago.
-    told: VecDeque<Figures>,
+    past: VecDeque<Figures>,
     lag: usize,
     made: u32,
 }
@@ -41,8 +41,8 @@ impl Dividing {
             (held.pair, vec![bytes / count; count as usize])
         };
         let meganodes = pairs.map(divided).collect();
-        let told = VecDeque::new();
-        Dividing { model, rules: BalanceRules::default(), meganodes, told, lag, made: 0 }
+        let past = VecDeque::new();
+        Dividing { model, rules: BalanceRules::default(), meganodes, past, lag, made: 0 }
     }
 
     fn is_fresh(&self, held: &HeldPair) -> bool {
@@ -53,7 +53,7 @@ impl Dividing {
     /// The cluster as a node's worker knows it: itself as it is, the others as they were; what waits to be
     /// handed over counts as if it were there.
     fn seen_by(&self, node: NodeId) -> Figures {
-        let mut seen = self.told.front().unwrap_or(&self.model.figures).clone();
+        let mut seen = self.past.front().unwrap_or(&self.model.figures).clone();
         let mut own = self.model.figures.members.iter().find(|member| member.node == node).unwrap().clone();
         let (fresh, kept): (Vec<_>, Vec<_>) = own.pairs.drain(..).partition(|held| self.is_fresh(held));
         own.pairs = kept;
@@ -143,9 +143,9 @@ impl Dividing {
         while self.model.now_ms - quiet_since_ms < QUIET_MS {
             let moves = self.model.made.len();
             self.model.step();
-            self.told.push_back(self.model.figures.clone());
-            if self.told.len() > self.lag + 1 {
-                self.told.pop_front();
+            self.past.push_back(self.model.figures.clone());
+            if self.past.len() > self.lag + 1 {
+                self.past.pop_front();
             }
             let nodes: Vec<NodeId> = self.model.figures.members.iter().map(|member| member.node).collect();
             let divided = nodes.into_iter().filter(|node| self.divide(*node)).count();

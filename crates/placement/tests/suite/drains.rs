@@ -35,10 +35,14 @@ fn drain_waits_for_no_window_and_moves_what_rests() {
         held.held_ms = 1000;
     }
     at(&mut figures, 3).serving_ms = 1000;
-    at(&mut figures, 2).told_ms_ago = None;
+    at(&mut figures, 2).reported_ms_ago = None;
     figures.pause = Some(cell_placement::BalancePause::Off);
     let mut new = cell_placement::Balancer::new(cell_placement::BalanceRules::default()).unwrap();
-    assert_eq!(planned(new.look(NOW_MS, &figures).step).to, NodeId(3), "who has told nothing gets nothing");
+    assert_eq!(
+        planned(new.look(NOW_MS, &figures).step).to,
+        NodeId(3),
+        "who has reported nothing gets nothing"
+    );
 }
 
 #[test]
@@ -255,7 +259,7 @@ fn drain_says_whatever_holds_it_up() {
     assert!(stall(&stalled(&silent)).contains("its owner, node-1, is silent"));
     let mut unreported = figures.clone();
     at(&mut unreported, 1).pairs[0].load = None;
-    assert!(stall(&stalled(&unreported)).ends_with("its owner, node-1, has not told what it takes"));
+    assert!(stall(&stalled(&unreported)).ends_with("its owner, node-1, has not reported what it takes"));
     assert_eq!(stalled(&figures).stalls, [], "it goes on");
 }
 
@@ -305,7 +309,7 @@ fn drain_tries_another_node_where_one_could_not_take_the_pair() {
     assert_eq!(planned(balancer.look(NOW_MS + 60_001, &figures).step).to, NodeId(2), "a minute later again");
 }
 
-/// Each time there was another node to try, or the time to try one again, and nobody was told anything.
+/// Each time there was another node to try, or the time to try one again, and nobody got any report.
 #[test]
 fn drain_of_which_moves_keep_failing_says_so_after_thirty_seconds() {
     let mut figures = cluster(&[vec![pair(50, 0), pair(20, 0)], vec![], vec![pair(40, 0)]]);
@@ -340,7 +344,7 @@ fn drain_of_which_moves_keep_failing_says_so_after_thirty_seconds() {
     assert!(words.contains("moves of it have come to nothing, the last one to node-"), "{words}");
     assert!(words.ends_with(": the copy did not catch up with the source"), "{words}");
     let explained = balancer.explain(NOW_MS + 60_000, &figures).stalls;
-    assert_eq!(explained.len(), 1, "who asks is told, too");
+    assert_eq!(explained.len(), 1, "who asks gets it, too");
     // It leaves at last.
     figures.moving = None;
     let to = NodeId(2);

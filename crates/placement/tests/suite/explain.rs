@@ -1,4 +1,4 @@
-//! What people are told.
+//! The explanations that people get.
 
 use cell_placement::{Arrival, MemberState, MoveCause, NextStep};
 use cell_terms::{NodeId, PairId};

@@ -51,9 +51,9 @@ fn split_goes_by_bytes_as_of_now_and_waits_for_no_window() {
         member.pairs.iter_mut().for_each(|held| held.held_ms = 1000);
     }
     assert_eq!(place(&figures, 7).node, NodeId(3), "load does not count here");
-    at(&mut figures, 3).told_ms_ago = None;
+    at(&mut figures, 3).reported_ms_ago = None;
     assert_eq!(place(&figures, 7).node, NodeId(2));
-    at(&mut figures, 1).told_ms_ago = None;
+    at(&mut figures, 1).reported_ms_ago = None;
     assert_eq!(place(&figures, 7).why, FreshReason::Unknown);
 }
 
@@ -110,8 +110,8 @@ fn node_does_not_divide_while_nothing_but_drains_moves_or_it_is_not_known_what_o
     let figures = Figures { pause: Some(BalancePause::Off), ..whole.clone() };
     assert!(!divides(&figures));
     let mut figures = whole;
-    at(&mut figures, 2).told_ms_ago = None;
-    at(&mut figures, 3).told_ms_ago = None;
+    at(&mut figures, 2).reported_ms_ago = None;
+    at(&mut figures, 3).reported_ms_ago = None;
     assert!(!divides(&figures));
 }
 

@@ -21,22 +21,22 @@ fn unknown(figures: &Figures) -> (NodeId, HalfKnown) {
 #[test]
 fn member_without_figures_holds_balance_up() {
     let mut figures = uneven();
-    at(&mut figures, 3).told_ms_ago = None;
+    at(&mut figures, 3).reported_ms_ago = None;
     assert_eq!(unknown(&figures), (NodeId(3), HalfKnown::Unreported));
-    assert_eq!(rest(look(&figures)).to_string(), "too little is known: node-3 has told no figures");
+    assert_eq!(rest(look(&figures)).to_string(), "too little is known: node-3 has reported no figures");
 }
 
 #[test]
 fn figures_that_are_older_than_the_window_do_not_count() {
     let mut figures = uneven();
-    at(&mut figures, 3).told_ms_ago = Some(60_001);
-    assert_eq!(unknown(&figures), (NodeId(3), HalfKnown::Old { told_ms_ago: 60_001 }));
-    at(&mut figures, 3).told_ms_ago = Some(60_000);
+    at(&mut figures, 3).reported_ms_ago = Some(60_001);
+    assert_eq!(unknown(&figures), (NodeId(3), HalfKnown::Old { reported_ms_ago: 60_001 }));
+    at(&mut figures, 3).reported_ms_ago = Some(60_000);
     planned(look(&figures));
 }
 
 #[test]
-fn member_that_has_just_begun_to_serve_holds_balance_up_for_a_window() {
+fn member_that_has_just_started_to_serve_holds_balance_up_for_a_window() {
     let mut figures = uneven();
     at(&mut figures, 2).serving_ms = 59_000;
     assert_eq!(unknown(&figures), (NodeId(2), HalfKnown::Began { left_ms: 1000 }));
@@ -70,7 +70,7 @@ fn pair_that_was_taken_over_counts_after_a_window() {
 }
 
 #[test]
-fn pair_of_which_nothing_was_told_holds_balance_up() {
+fn pair_of_which_nothing_was_reported_holds_balance_up() {
     let mut figures = uneven();
     at(&mut figures, 1).pairs[2].load = None;
     assert_eq!(unknown(&figures), (NodeId(1), HalfKnown::Pair { pair: PairId(102) }));

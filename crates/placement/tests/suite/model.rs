@@ -248,7 +248,7 @@ impl Model {
         let window_ms = self.balancer.rules().window_ms;
         for member in &mut self.figures.members {
             member.serving_ms += ms;
-            member.told_ms_ago = Some(self.random.below(3000));
+            member.reported_ms_ago = Some(self.random.below(3000));
             for held in &mut member.pairs {
                 held.held_ms += ms;
                 if held.held_ms >= window_ms && held.held_ms < window_ms + ms {

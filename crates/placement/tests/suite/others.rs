@@ -17,7 +17,7 @@ fn tikv_pd_625_restart_of_the_cluster_moves_nothing() {
     let mut figures = cluster(&[vec![pair(100, 100); 4], vec![pair(100, 100); 4], vec![pair(100, 100); 4]]);
     for member in &mut figures.members {
         member.state = MemberState::Recovering;
-        member.told_ms_ago = None;
+        member.reported_ms_ago = None;
         member.serving_ms = 0;
         member.pairs.iter_mut().for_each(|held| held.held_ms = 0);
     }
@@ -27,7 +27,7 @@ fn tikv_pd_625_restart_of_the_cluster_moves_nothing() {
         for (place, member) in figures.members.iter_mut().enumerate() {
             if second >= 15 * place as u64 {
                 member.state = MemberState::Serving;
-                member.told_ms_ago = Some(900);
+                member.reported_ms_ago = Some(900);
                 member.serving_ms += 1000;
                 let is_warm = member.serving_ms >= 60_000;
                 for held in &mut member.pairs {
@@ -52,7 +52,7 @@ fn tikv_pd_8634_balancer_that_knows_nothing_waits_for_all_figures() {
         // One hears of one member after the other, and of the pairs of the last one only in part.
         for node in 1..=3 {
             if second < u64::from(node) * 25 {
-                at(&mut figures, node).told_ms_ago = None;
+                at(&mut figures, node).reported_ms_ago = None;
             }
         }
         if second < 100 {

@@ -30,7 +30,7 @@ pub(crate) fn relief_alone() -> Balancer {
     with_rules(BalanceRules { bytes_floor: 1 << 50, ..BalanceRules::default() })
 }
 
-/// What the worker of the full node is told.
+/// What the worker of the full node gets.
 pub(crate) fn could_get(figures: &Figures) -> Option<u64> {
     relief_bytes(figures, &BalanceRules::default(), FULL)
 }
@@ -104,7 +104,7 @@ fn full_node_gives_a_pair_whatever_rests() {
         (member.memory_left_bytes, member.writes_wait) = (left * MIB, waits);
     }
     let why = rest(balancer.look(NOW_MS + 1_000, &figures).step).to_string();
-    assert!(why.ends_with("what the nodes have left since the last move is not told yet"), "{why}");
+    assert!(why.ends_with("what the nodes have left since the last move is not reported yet"), "{why}");
     let standing = balancer.explain(NOW_MS + 2_000, &figures).nodes;
     let rests = (standing[0].gives_in_ms, standing[1].takes_in_ms);
     assert_eq!(rests, (Some(58_000), Some(598_000)), "balance lets both rest");
@@ -119,7 +119,11 @@ pub(crate) fn small_nodes(random: &mut Random) -> Figures {
         let pairs: Vec<HeldPair> =
             (0..).zip(sizes).map(|(place, mib)| held(node * 100 + place, mib, 0)).collect();
         let taken: u64 = pairs.iter().filter_map(|held| held.load).map(|load| load.memory_bytes).sum();
-        MemberFigures { memory_left_bytes: 246 * MIB - taken, told_ms_ago: Some(0), ..member(node, pairs) }
+        MemberFigures {
+            memory_left_bytes: 246 * MIB - taken,
+            reported_ms_ago: Some(0),
+            ..member(node, pairs)
+        }
     });
     Figures { members: members.collect(), ..Figures::default() }
 }
@@ -240,9 +244,9 @@ fn full_node_and_pairs_that_were_made_for_others_take_turns() {
     assert_eq!(words, "frfrfr");
 }
 
-/// Puts are told to come again only where the balancer would let a pair leave.
+/// Puts are answered `Busy` only where the balancer would let a pair leave.
 #[test]
-fn full_node_waits_where_no_pair_can_leave_and_its_worker_is_told_so() {
+fn full_node_waits_where_no_pair_can_leave_and_its_worker_knows() {
     assert!(is_relief(&look(&full())) && could_get(&full()).is_some());
     let mut nobody_has_room = full();
     let mut writes_wait_everywhere = full();
@@ -256,7 +260,7 @@ fn full_node_waits_where_no_pair_can_leave_and_its_worker_is_told_so() {
         let member = at(&mut all_hold_as_many_as_they_may, node);
         member.pairs_max = u32::try_from(member.pairs.len()).unwrap();
         at(&mut nobody_else_serves, node).state = MemberState::ReadOnly;
-        at(&mut old, node).told_ms_ago = Some(BalanceRules::default().window_ms + 1);
+        at(&mut old, node).reported_ms_ago = Some(BalanceRules::default().window_ms + 1);
         at(&mut disks_are_full, node).disk_full = true;
     }
     at(&mut nobody_has_room, 1).pairs.pop(); // the small one fits
@@ -304,7 +308,7 @@ fn pair_that_cannot_leave_stays_and_the_next_one_leaves() {
 /// Puts were refused for good while a pair was handed over, which is its target's by then. And while a small
 /// one left, though a large one could after it.
 #[test]
-fn worker_of_a_full_node_is_told_of_the_pair_that_leaves_until_it_has_left() {
+fn worker_of_a_full_node_knows_of_the_pair_that_leaves_until_it_has_left() {
     let mut figures = full();
     let moving = |pair, handed| {
         let (from, to, cause) = (FULL, NodeId(3), MoveCause::Balance);
@@ -398,38 +402,38 @@ fn waits_for_newer_figures() {
     at(&mut figures, 3).pairs.push(HeldPair { load: None, arrival: Arrival::TakenOver, ..moved });
     for second in 1..10 {
         for member in &mut figures.members {
-            member.told_ms_ago = Some(500 + second * 1_000);
+            member.reported_ms_ago = Some(500 + second * 1_000);
         }
         rest(balancer.look(NOW_MS + second * 1_000, &figures).step);
     }
     at(&mut figures, 3).pairs[0].load = moved.load;
-    assert!(!is_relief(&balancer.look(NOW_MS + 10_000, &figures).step), "node 1 has not told yet");
-    at(&mut figures, 1).told_ms_ago = Some(100);
+    assert!(!is_relief(&balancer.look(NOW_MS + 10_000, &figures).step), "node 1 has not reported yet");
+    at(&mut figures, 1).reported_ms_ago = Some(100);
     let mut other = figures.clone();
     at(&mut other, 3).pairs[0].load = None;
-    assert!(!is_relief(&balancer.clone().look(NOW_MS + 10_000, &other).step), "node 3 has not told yet");
+    assert!(!is_relief(&balancer.clone().look(NOW_MS + 10_000, &other).step), "node 3 has not reported yet");
     // What node 3 reported is as old as its pair there, and it has no reason to report more.
     assert!(is_relief(&balancer.look(NOW_MS + 10_000, &figures).step));
 }
 
 /// Neither end has more or less than before.
 #[test]
-fn relief_goes_on_after_a_move_that_came_to_nothing_once_both_ends_have_told_again() {
+fn relief_goes_on_after_a_move_that_came_to_nothing_once_both_ends_have_reported_again() {
     let mut figures = full();
     at(&mut figures, 2).pairs_max = 1;
     let mut balancer = relief_alone();
     let failed = planned(balancer.look(NOW_MS, &figures).step);
     balancer.on_failure(NOW_MS, failed.pair, failed.to, MoveFailure::NoMemory);
-    figures.members.iter_mut().for_each(|member| member.told_ms_ago = Some(5_000));
+    figures.members.iter_mut().for_each(|member| member.reported_ms_ago = Some(5_000));
     rest(balancer.look(NOW_MS + 1_000, &figures).step);
-    at(&mut figures, 1).told_ms_ago = Some(100);
+    at(&mut figures, 1).reported_ms_ago = Some(100);
     rest(balancer.look(NOW_MS + 2_000, &figures).step);
-    at(&mut figures, 3).told_ms_ago = Some(100);
+    at(&mut figures, 3).reported_ms_ago = Some(100);
     assert_eq!(planned(balancer.look(NOW_MS + 2_000, &figures).step).pair, PairId(100));
 }
 
 #[test]
-fn relief_waits_until_both_ends_have_told_since_its_last_move() {
+fn relief_waits_until_both_ends_have_reported_since_its_last_move() {
     waits_for_newer_figures();
 }
 

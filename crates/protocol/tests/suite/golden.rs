@@ -74,9 +74,9 @@ fn requests() -> Vec<Request<'static>> {
     ]
 }
 
-const TOLD_READS: [ToldRead; 2] = [
-    ToldRead { pair: PairId(3), slot: SlotIndex(1), reads: 0x0102_0304 },
-    ToldRead { pair: PairId(4), slot: SlotIndex(0), reads: 7 },
+const REPORTED_READS: [ReportedRead; 2] = [
+    ReportedRead { pair: PairId(3), slot: SlotIndex(1), reads: 0x0102_0304 },
+    ReportedRead { pair: PairId(4), slot: SlotIndex(0), reads: 7 },
 ];
 
 fn report() -> ClientReport<'static> {
@@ -96,7 +96,7 @@ fn report() -> ClientReport<'static> {
         transport: ReportTransport::Shm,
         policy: ReportPolicy::Paper,
         counts: ClientCounts::from_array(std::array::from_fn(|at| 100 + at as u64)),
-        told_reads: ToldReads::List(&TOLD_READS),
+        reported_reads: ReportedReads::List(&REPORTED_READS),
         reads_elsewhere: 0xFE,
         name: "17@host",
     }

@@ -17,7 +17,9 @@ fn walk_request(message: &[u8]) -> Option<Vec<u8>> {
     let (header, request) = Request::decode(message).ok()?;
     match request {
         Request::MultiGet(keys) => assert_eq!(keys.iter().count(), keys.len()),
-        Request::Report(report) => assert_eq!(report.told_reads.iter().count(), report.told_reads.len()),
+        Request::Report(report) => {
+            assert_eq!(report.reported_reads.iter().count(), report.reported_reads.len())
+        }
         _ => {}
     }
     let mut again = Vec::new();
@@ -74,10 +76,10 @@ fn condition() -> impl Strategy<Value = Condition> {
     ]
 }
 
-const TOLD_READS: [ToldRead; 3] = [
-    ToldRead { pair: PairId(3), slot: SlotIndex(1), reads: 1 },
-    ToldRead { pair: PairId(u32::MAX), slot: SlotIndex(u32::MAX), reads: u64::MAX },
-    ToldRead { pair: PairId(0), slot: SlotIndex(0), reads: 70_000 },
+const REPORTED_READS: [ReportedRead; 3] = [
+    ReportedRead { pair: PairId(3), slot: SlotIndex(1), reads: 1 },
+    ReportedRead { pair: PairId(u32::MAX), slot: SlotIndex(u32::MAX), reads: u64::MAX },
+    ReportedRead { pair: PairId(0), slot: SlotIndex(0), reads: 70_000 },
 ];
 
 /// A report of any figures.
@@ -96,7 +98,7 @@ fn report(figure: u64, small: u32, known: bool) -> ClientReport<'static> {
         transport: ReportTransport::ALL[small as usize % ReportTransport::ALL.len()],
         policy: ReportPolicy::ALL[small as usize % ReportPolicy::ALL.len()],
         counts: ClientCounts::from_array(std::array::from_fn(|at| figure.wrapping_mul(at as u64))),
-        told_reads: ToldReads::List(&TOLD_READS[..small as usize % 4]),
+        reported_reads: ReportedReads::List(&REPORTED_READS[..small as usize % 4]),
         reads_elsewhere: figure.rotate_left(9),
         name: if known { "17@h\u{f6}st" } else { "" },
     }

@@ -199,11 +199,11 @@ fn keys_of_a_merge_are_hinted_at_the_side_that_has_them() {
 }
 
 /// The first process has one side's pair. Its log stands still from the record on, which becomes durable and
-/// is not sealed: nobody is told of it by a note. In how many runs that was seen.
+/// is not sealed: nobody learns of it by a note. In how many runs that was seen.
 fn runs_whose_note_waits_for_a_seal(
     lists: [&[u32]; 2],
     record: impl Fn(&Pair) -> Option<Csn>,
-    tells: impl Fn(&NoticeRow) -> bool,
+    reports: impl Fn(&NoticeRow) -> bool,
 ) -> u32 {
     let mut runs = 0;
     for steps in 0..120 {
@@ -234,7 +234,7 @@ fn runs_whose_note_waits_for_a_seal(
                 board.exchange(&mut world, 0);
                 world.turn_of(1);
                 board.exchange(&mut world, 1);
-                assert!(!board.notices.values().any(&tells), "{:?}", board.notices);
+                assert!(!board.notices.values().any(&reports), "{:?}", board.notices);
             }
             let pair = world.worker().pairs().next().unwrap();
             assert!(pair.sealed() < csn && csn <= pair.durable(), "it is durable, and nothing is behind it");
@@ -253,8 +253,9 @@ pub(crate) fn note_of_an_open_target_waits_for_a_seal() {
         let mut targets = pair.split_table().targets();
         targets.find(|(_, split)| split.state == TargetState::Opened).map(|(_, split)| split.csn)
     };
-    let tells = |notice: &NoticeRow| matches!(notice, NoticeRow::Target { state: TargetNotice::Opened, .. });
-    assert!(runs_whose_note_waits_for_a_seal([&[2], &[1]], opened, tells) > 0);
+    let reports =
+        |notice: &NoticeRow| matches!(notice, NoticeRow::Target { state: TargetNotice::Opened, .. });
+    assert!(runs_whose_note_waits_for_a_seal([&[2], &[1]], opened, reports) > 0);
 }
 
 /// A target takes writes once it has read that its source is truncated.
@@ -263,8 +264,8 @@ pub(crate) fn note_of_a_truncated_source_waits_for_a_seal() {
         let mut sources = pair.split_table().sources();
         sources.find(|(_, split)| split.state == SourceState::Applied).map(|(_, split)| split.csn)
     };
-    let tells = |notice: &NoticeRow| matches!(notice, NoticeRow::Source { answer: SourceNotice::Open, .. });
-    assert!(runs_whose_note_waits_for_a_seal([&[1], &[2]], applied, tells) > 0);
+    let reports = |notice: &NoticeRow| matches!(notice, NoticeRow::Source { answer: SourceNotice::Open, .. });
+    assert!(runs_whose_note_waits_for_a_seal([&[1], &[2]], applied, reports) > 0);
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn key_that_is_too_long_is_refused_and_the_longest_is_not() {
 }
 
 #[test]
-fn of_many_keys_those_are_told_without_their_values_that_do_not_fit() {
+fn of_many_keys_those_are_returned_without_their_values_that_do_not_fit() {
     let options = WorkerOptions { value_bytes_max: 1 << 20, ..OPTIONS };
     let mut world = World::new(1, GEOMETRY, options);
     for (number, key, length) in [(1, LOW, 100_000), (2, HIGH, 1_000)] {
@@ -130,13 +130,13 @@ fn of_many_keys_those_are_told_without_their_values_that_do_not_fit() {
     }
     world.send_multi_get(&[LOW, KEY, HIGH]);
     let found: Vec<String> = world.until_reply(|reply| match reply {
-        Reply::Values(values) => Some(values.iter().map(told).collect()),
+        Reply::Values(values) => Some(values.iter().map(described).collect()),
         _ => None,
     });
     assert_eq!(found, ["100000 bytes, not sent", "absent", "1000 bytes"]);
 }
 
-fn told(found: Found<'_>) -> String {
+fn described(found: Found<'_>) -> String {
     match found {
         Found::Absent => "absent".to_owned(),
         Found::Value { value, .. } => format!("{} bytes", value.len()),
@@ -151,7 +151,7 @@ fn refusal(reply: &[u8]) -> Option<StatusCode> {
     }
 }
 
-/// Who is told that a node recovers comes again, and would for as long as the node has no pair.
+/// Who is answered that a node recovers comes again, and would for as long as the node has no pair.
 #[test]
 fn worker_without_a_pair_recovers_until_it_serves_and_says_then_that_keys_are_elsewhere() {
     let identity = WorkerIdentity { node: NodeId(1), incarnation: Incarnation(1) };

@@ -6,7 +6,7 @@ use cell_fabric::ConnectionId;
 use cell_node::{ClientSettings, Worker, WorkerIdentity, WorkerOptions};
 use cell_protocol::{
     ClientCounts, ClientEstimates, ClientReport, Hello, PROTOCOL_VERSION, Reply, ReportPolicy,
-    ReportTransport, Request, RequestHeader, ToldReads,
+    ReportTransport, ReportedReads, Request, RequestHeader,
 };
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId};
@@ -46,7 +46,7 @@ fn report(client: u64, server: u64) -> ClientReport<'static> {
         transport: ReportTransport::Tcp,
         policy: ReportPolicy::Paper,
         counts: ClientCounts { server, torn: 1, ..ClientCounts::default() },
-        told_reads: ToldReads::default(),
+        reported_reads: ReportedReads::default(),
         reads_elsewhere: 0,
         name: "tester",
     }

@@ -383,7 +383,7 @@ fn log_waits(pair: &Pair) -> (usize, u64) {
 /// The disk stands still, then it answers. Neither was reported anywhere: a sync that does not end is in no
 /// figure of those that have ended.
 #[test]
-fn log_that_waits_for_a_disk_that_stands_still_is_told_until_it_answers() {
+fn log_that_waits_for_a_disk_that_stands_still_is_reported_until_it_answers() {
     let (mut pair, disk) = pair_with_a_write_on_its_way();
     pair.turn_for(1_000 * MS);
     let (waits, waited_ms) = log_waits(&pair);
@@ -544,7 +544,7 @@ fn connection_that_is_refused_leaves_its_place_in_the_turn_that_answers_it() {
         pair.greet();
         let turn = pair.turn(Vec::new());
         assert_eq!((turn.replies, places(&pair)), (1, 1));
-        assert_eq!(pair.answers(), 1, "it is told why");
+        assert_eq!(pair.answers(), 1, "it is answered why");
     }
 }
 

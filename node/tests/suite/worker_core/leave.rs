@@ -183,8 +183,8 @@ fn pair_is_frozen_while_a_long_value_of_it_leaves() {
     world.notify(0, ControlEvent::Freeze { pair: PairId(1), ticket: 1 });
     let is_frozen = (0..2_000).any(|_| {
         ask(&mut world, &Request::Credit { bytes: 1 });
-        let told = world.take_commands(0);
-        told.iter().any(|command| matches!(command, Command::Frozen { ticket: 1, .. }))
+        let commands = world.take_commands(0);
+        commands.iter().any(|command| matches!(command, Command::Frozen { ticket: 1, .. }))
     });
     assert!(is_frozen);
     assert!(world.answered(1 << 20).is_some(), "it leaves to the end");
@@ -376,7 +376,7 @@ fn pair_that_comes_back_with_its_memory_is_whole_and_of_a_later_epoch() {
 pub(crate) fn no_split_begins_in_a_pair_that_leaves() {
     let (mut world, mut number) = two_pairs();
     world.get(HIGH);
-    let begun = world.worker().split_counts().begun;
+    let started = world.worker().split_counts().begun;
     begin_to_leave(&mut world);
     world.turn();
     for turn in 0..250_u32 {
@@ -388,7 +388,7 @@ pub(crate) fn no_split_begins_in_a_pair_that_leaves() {
         world.turn();
         assert_eq!(left(&mut world), None, "trust lasts");
     }
-    assert_eq!(world.worker().split_counts().begun, begun);
+    assert_eq!(world.worker().split_counts().begun, started);
 }
 
 #[test]
@@ -490,7 +490,7 @@ fn pair_leaves_once_its_long_checkpoint_is_over_as_long_as_that_goes_on() {
         .notify(0, ControlEvent::OptionsChanged(Box::new(WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS })));
     let mut image = world.next_image(pair);
     world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
-    let told = |world: &mut World| {
+    let reported = |world: &mut World| {
         let of_leaving =
             |command: &Command| matches!(command, Command::Stays { .. } | Command::Frozen { .. });
         world.take_commands(0).into_iter().find(of_leaving)
@@ -499,7 +499,7 @@ fn pair_leaves_once_its_long_checkpoint_is_over_as_long_as_that_goes_on() {
         assert!(world.step_image(&mut image, 1), "there are more tree nodes");
         for _ in 0..25 {
             world.turn();
-            assert!(told(&mut world).is_none());
+            assert!(reported(&mut world).is_none());
             world.pass(1_000_000_000);
         }
     }
@@ -507,7 +507,7 @@ fn pair_leaves_once_its_long_checkpoint_is_over_as_long_as_that_goes_on() {
     world.end_image(image);
     let frozen = (0..10_000).find_map(|_| {
         world.turn();
-        told(&mut world)
+        reported(&mut world)
     });
     assert!(matches!(frozen, Some(Command::Frozen { pair: PairId(1), ticket: 1, .. })), "{frozen:?}");
 }

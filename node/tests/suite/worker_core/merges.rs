@@ -117,8 +117,8 @@ fn look(world: &World, linked: &mut BTreeMap<SplitName, Csn>) {
                 linked.insert(name, split.csn);
             }
             let is_sealed = linked.get(&name).is_some_and(|csn| *csn <= source.sealed());
-            let is_told = is_extended || is_gone;
-            assert!(!is_told || is_sealed, "{name}: a bit undoes what the other side relies on");
+            let is_reported = is_extended || is_gone;
+            assert!(!is_reported || is_sealed, "{name}: a bit undoes what the other side relies on");
             let routed =
                 pairs[0].router().map(|router| pairs[0].meganode(router).search(&split.key).unwrap());
             let is_unrouted = routed.is_none_or(|found| found.csn_removed <= pairs[0].sealed());

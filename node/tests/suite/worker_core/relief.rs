@@ -8,7 +8,7 @@ use cell_protocol::{StatusCode, WriteName};
 use cell_terms::{PairId, SessionId};
 
 use crate::worker_core::leave::frozen_at;
-use crate::worker_core::spread::{tell, view};
+use crate::worker_core::spread::{show, view};
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
 const MS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ static VALUE: [u8; 50_000] = [b'v'; 50_000];
 /// A worker of one pair that has 16 MiB left, and what takes the rest of its memory.
 fn world() -> (World, Reservation) {
     let options = WorkerOptions { value_bytes_max: VALUE.len(), ..OPTIONS };
-    let world = World::within(Some(64 * MIB), 1, LARGE, options).telling(SECOND);
+    let world = World::within(Some(64 * MIB), 1, LARGE, options).reporting(SECOND);
     let others = world.leave_memory(16 * MIB);
     (world, others)
 }
@@ -85,37 +85,37 @@ fn pass(world: &mut World, seconds: u64) {
 }
 
 /// Whether the worker has reported last that writes wait.
-fn told(world: &mut World) -> Option<bool> {
-    let mut told = world.take_commands(0).into_iter().filter_map(|command| match command {
+fn reported(world: &mut World) -> Option<bool> {
+    let mut reported = world.take_commands(0).into_iter().filter_map(|command| match command {
         Command::Figures(figures) => Some(figures.writes_wait),
         _ => None,
     });
-    told.next_back()
+    reported.next_back()
 }
 
 /// A load of ascending keys was refused when one of three nodes was full and the others nearly empty.
 #[test]
 fn put_without_memory_is_to_come_again_while_a_pair_could_leave() {
     let (mut world, others) = world();
-    tell(&mut world, relief(Some(64 * MIB)));
+    show(&mut world, relief(Some(64 * MIB)));
     let (number, replied) = fill(&mut world);
     assert_eq!(replied, BUSY);
     world.turn();
-    assert_eq!(told(&mut world), Some(true), "at once");
+    assert_eq!(reported(&mut world), Some(true), "at once");
     pass(&mut world, 2);
-    assert_eq!(told(&mut world), Some(true));
+    assert_eq!(reported(&mut world), Some(true));
     drop(others); // a pair has left
     let replied = put(&mut world, number + 1);
     assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
     pass(&mut world, 4);
-    assert_eq!(told(&mut world), Some(false));
+    assert_eq!(reported(&mut world), Some(false));
 }
 
 /// Deletes are what makes room where no pair can leave: they waited behind a put that waited for that.
 #[test]
 fn delete_and_put_that_fits_do_not_wait_beside_one_that_does_not_fit() {
     let (mut world, _others) = world();
-    tell(&mut world, relief(Some(64 * MIB)));
+    show(&mut world, relief(Some(64 * MIB)));
     assert!(matches!(world.put(world.name(1, 1), b"small 1", b"fits"), Replied::Written(_)));
     let (number, replied) = fill(&mut world);
     assert_eq!(replied, BUSY);
@@ -128,17 +128,17 @@ fn delete_and_put_that_fits_do_not_wait_beside_one_that_does_not_fit() {
     assert_eq!(world.delete(world.name(number + 4, number + 4), b"key 00002"), Replied::Deleted);
 }
 
-/// And whoever balances is told of it: it said that something else was in the way.
+/// And whoever balances knows of it: it said that something else was in the way.
 #[test]
 fn put_is_refused_at_once_where_no_pair_could_leave() {
     for view in [Some(relief(None)), None] {
         let (mut world, _others) = world();
-        view.into_iter().for_each(|view| tell(&mut world, view));
+        view.into_iter().for_each(|view| show(&mut world, view));
         assert_eq!(fill(&mut world).1, FULL);
         world.turn();
-        assert_eq!(told(&mut world), Some(true), "at once");
+        assert_eq!(reported(&mut world), Some(true), "at once");
         pass(&mut world, 4);
-        assert_eq!(told(&mut world), Some(false), "nobody comes any more");
+        assert_eq!(reported(&mut world), Some(false), "nobody comes any more");
     }
 }
 
@@ -146,7 +146,7 @@ fn put_is_refused_at_once_where_no_pair_could_leave() {
 #[test]
 fn puts_of_a_client_come_again_though_those_of_another_have_waited_in_vain() {
     let (mut world, _others) = world();
-    tell(&mut world, relief(Some(64 * MIB)));
+    show(&mut world, relief(Some(64 * MIB)));
     let (number, replied) = fill(&mut world);
     assert_eq!(replied, BUSY);
     for later in 1..6 {
@@ -168,7 +168,7 @@ fn puts_of_a_client_come_again_though_those_of_another_have_waited_in_vain() {
 #[test]
 fn puts_are_refused_after_four_seconds_though_a_pair_was_frozen_meanwhile() {
     let (mut world, _others) = world();
-    tell(&mut world, relief(Some(64 * MIB)));
+    show(&mut world, relief(Some(64 * MIB)));
     let (number, replied) = fill(&mut world);
     assert_eq!(replied, BUSY);
     for later in 1..8 {

@@ -62,7 +62,7 @@ fn tree(world: &mut World, from: u32) -> (u32, u64, [u64; 4], Vec<MeganodeRow>) 
 }
 
 #[test]
-fn tree_is_told_with_its_router_first_and_its_meganodes_in_key_order() {
+fn tree_is_reported_with_its_router_first_and_its_meganodes_in_key_order() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     world.hold(Some(1)); // the adoption does not become durable
     load_until_split(&mut world);
@@ -79,14 +79,14 @@ fn tree_is_told_with_its_router_first_and_its_meganodes_in_key_order() {
         used,
         [(MeganodeUse::Router, PairId(1), true), (leaf, PairId(1), true), (leaf, PairId(2), false)]
     );
-    let told: BTreeSet<_> = rows.iter().map(|row| (row.pair, row.slot)).collect();
+    let reported: BTreeSet<_> = rows.iter().map(|row| (row.pair, row.slot)).collect();
     let pairs = world.worker().pairs();
     let of = |pair: &Pair| -> Vec<_> {
         let id = pair.id();
         pair.used_slots().into_iter().map(|slot| (id, slot)).collect()
     };
     let slots: BTreeSet<_> = pairs.flat_map(of).collect();
-    assert_eq!(told, slots);
+    assert_eq!(reported, slots);
     let entries: Vec<_> = rows[1..].iter().map(|row| row.entries).collect();
     assert_eq!(entries, world.entries());
     for row in &rows {
@@ -103,11 +103,11 @@ fn table_is_answered_as_the_control_thread_said_last() {
     for revision in [7, 9] {
         world.notify(0, ControlEvent::Table(Arc::new(TableView::new(revision, &[], &[]))));
         world.send(&Request::Table { from: 0 });
-        let told = world.until_reply(|reply| match reply {
+        let reported = world.until_reply(|reply| match reply {
             Reply::Table(table) => Some((table.revision, table.rows_all)),
             _ => None,
         });
-        assert_eq!(told, (revision, 0));
+        assert_eq!(reported, (revision, 0));
     }
 }
 

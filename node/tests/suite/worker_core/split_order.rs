@@ -1,5 +1,5 @@
-//! The steps of a split go by what is durable: nobody is asked, told, led or let in before that. After each
-//! turn the tables of both pairs, the root and the router are looked at.
+//! The steps of a split go by what is durable: nobody is asked, notified, led or let in before that. After
+//! each turn the tables of both pairs, the root and the router are looked at.
 
 use std::collections::BTreeMap;
 
@@ -283,7 +283,7 @@ pub(crate) fn no_image_begins_while_a_pair_adopts() {
     world.until("an adoption", |world| state(world) == Some(TargetState::Adopting));
     let mut turns = 0;
     while state(&world) == Some(TargetState::Adopting) {
-        assert!(!copies(&world), "an image is begun after {turns} turns");
+        assert!(!copies(&world), "an image is started after {turns} turns");
         world.turn();
         turns += 1;
     }
@@ -292,6 +292,6 @@ pub(crate) fn no_image_begins_while_a_pair_adopts() {
 }
 
 #[test]
-fn image_of_a_pair_that_adopts_is_begun_afterwards() {
+fn image_of_a_pair_that_adopts_is_started_afterwards() {
     no_image_begins_while_a_pair_adopts();
 }

@@ -30,7 +30,7 @@ fn member(node: NodeId, bytes: u64) -> MemberFigures {
         node,
         state: MemberState::Serving,
         draining: false,
-        told_ms_ago: Some(0),
+        reported_ms_ago: Some(0),
         serving_ms: 3_600_000,
         memory_left_bytes: 1 << 40,
         writes_wait: false,
@@ -54,7 +54,7 @@ pub(crate) fn view(bytes: u64) -> SpreadView {
     }
 }
 
-pub(crate) fn tell(world: &mut World, view: SpreadView) {
+pub(crate) fn show(world: &mut World, view: SpreadView) {
     world.notify(0, ControlEvent::Spread(Some(Arc::new(view))));
 }
 
@@ -81,7 +81,7 @@ fn load_until_asked(world: &mut World) -> (NodeId, u64) {
 #[test]
 fn split_of_a_node_above_the_mean_goes_into_a_pair_for_another_node() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let (node, number) = load_until_asked(&mut world);
     let number = world.load(number, (number..number + 60).map(key));
     assert_eq!(asked(&mut world), None, "one is being made");
@@ -106,12 +106,12 @@ fn split_of_a_node_above_the_mean_goes_into_a_pair_for_another_node() {
 #[test]
 fn pair_that_is_to_leave_gets_one_half() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let (node, number) = load_until_asked(&mut world);
     let pair = world.add_pair();
     world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
-    tell(&mut world, view(1 << 30));
+    show(&mut world, view(1 << 30));
     let mut next = number;
     while world.worker().split_counts().finished < 3 {
         next = world.load(next, std::iter::once(key(next)));
@@ -143,7 +143,7 @@ fn split_stays_where_nothing_speaks_for_another_node() {
     ];
     for (why, view) in views {
         let mut world = World::new(2, GEOMETRY, OPTIONS);
-        tell(&mut world, view);
+        show(&mut world, view);
         load_until_split(&mut world);
         world.until("the split's end", |world| world.worker().split_counts().finished == 1);
         assert_eq!(asked(&mut world), None, "{why}");
@@ -154,13 +154,13 @@ fn split_stays_where_nothing_speaks_for_another_node() {
 #[test]
 fn old_view_and_one_that_is_taken_back_count_no_more() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     world.pass((BalanceRules::default().window_ms + 1) * MS);
     load_until_split(&mut world);
     assert_eq!(asked(&mut world), None);
 
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     world.notify(0, ControlEvent::Spread(None));
     load_until_split(&mut world);
     assert_eq!(asked(&mut world), None);
@@ -172,7 +172,7 @@ fn split_of_a_pair_without_a_log_stays() {
     let mut options = OPTIONS;
     options.pair.durability = Durability::None;
     let mut world = World::new(2, GEOMETRY, options);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     load_until_split(&mut world);
     assert_eq!(asked(&mut world), None);
 }
@@ -180,7 +180,7 @@ fn split_of_a_pair_without_a_log_stays() {
 #[test]
 fn split_stays_if_the_pair_for_another_node_cannot_be_made() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let (_, number) = load_until_asked(&mut world);
     world.notify(0, ControlEvent::PairRefused);
     let mut next = number;
@@ -196,7 +196,7 @@ fn split_stays_if_the_pair_for_another_node_cannot_be_made() {
 /// off once at most, and not again and again.
 pub(crate) fn pair_that_is_frozen_gets_no_half() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let (node, _) = load_until_asked(&mut world);
     let pair = world.add_pair();
     world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
@@ -204,8 +204,8 @@ pub(crate) fn pair_that_is_frozen_gets_no_half() {
     world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
     (0..1_000).for_each(|_| world.turn());
     assert_eq!(world.worker().pairs().nth(2).unwrap().appended(), cut);
-    let begun = world.worker().split_counts().begun;
-    assert!(begun <= 1, "{begun} splits");
+    let started = world.worker().split_counts().begun;
+    assert!(started <= 1, "{started} splits");
     assert_eq!(world.violation(), None);
 }
 
@@ -217,7 +217,7 @@ fn pair_that_was_made_for_another_node_and_is_frozen_gets_no_half() {
 /// A half is to go to another node; meanwhile it goes to a pair that is here, and that split stands still.
 pub(crate) fn meganode_that_is_being_split_is_left_alone() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let (node, number) = load_until_asked(&mut world);
     world.notify(0, ControlEvent::Spread(None));
     world.hold(Some(1));
@@ -226,7 +226,7 @@ pub(crate) fn meganode_that_is_being_split_is_left_alone() {
         next = world.load(next, std::iter::once(key(next)));
         assert!(next < 10_000, "the split goes elsewhere");
     }
-    tell(&mut world, view(0));
+    show(&mut world, view(0));
     let pair = world.add_pair();
     world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
     for _ in 0..200 {
@@ -271,7 +271,7 @@ fn pair_that_is_too_large_to_move_is_divided_without_another_write() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let next = world.load(1, (1..300).map(key));
     assert_eq!(asked(&mut world), None);
-    tell(&mut world, SpreadView { rules: rules.clone(), ..view(0) });
+    show(&mut world, SpreadView { rules: rules.clone(), ..view(0) });
     give_asked(&mut world);
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
     let entries = world.entries();
@@ -299,7 +299,7 @@ fn pair_that_is_made_because_another_is_too_large_gets_one_part_after_the_other(
     // It wanted one more for itself, for which there is no memory.
     world.notify(0, ControlEvent::PairRefused);
     (0..11).for_each(|_| idle(&mut world));
-    tell(&mut world, SpreadView { rules, ..view(0) });
+    show(&mut world, SpreadView { rules, ..view(0) });
     give_asked(&mut world);
     (0..5).for_each(|_| idle(&mut world));
     assert_eq!((asked(&mut world), world.worker().split_counts().under_way), (None, 0));
@@ -319,7 +319,7 @@ fn pair_that_is_too_large_to_move_gives_a_smaller_part_where_half_would_be_too_m
     let mut world = World::new(1, GEOMETRY, OPTIONS);
     world.load(1, (1..300).map(key));
     let bytes = world.worker().pairs().next().unwrap().live_bytes();
-    tell(&mut world, SpreadView { rules, ..view(bytes / 20 * 9) });
+    show(&mut world, SpreadView { rules, ..view(bytes / 20 * 9) });
     give_asked(&mut world);
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
     let entries = world.entries();
@@ -345,7 +345,7 @@ fn pair_that_is_too_large_to_move_stays_whole_where_nothing_can_go_to_another_no
     for (why, view) in views {
         let mut world = World::new(2, GEOMETRY, OPTIONS);
         world.load(1, (1..300).map(key));
-        tell(&mut world, view);
+        show(&mut world, view);
         idle(&mut world);
         assert_eq!((asked(&mut world), world.worker().split_counts().begun), (None, 0), "{why}");
     }
@@ -354,7 +354,7 @@ fn pair_that_is_too_large_to_move_stays_whole_where_nothing_can_go_to_another_no
 /// Entries until the first split begins.
 fn entries_until_split(view: Option<SpreadView>) -> u64 {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    view.into_iter().for_each(|view| tell(&mut world, view));
+    view.into_iter().for_each(|view| show(&mut world, view));
     load_until_split(&mut world)
 }
 

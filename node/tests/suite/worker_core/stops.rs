@@ -78,7 +78,7 @@ fn worker_that_stops_refuses_what_waits_for_a_split() {
     world.until("its end", |world| world.worker().is_stopped());
 }
 
-fn tell(worker: &mut Worker, request: &Request<'_>) {
+fn deliver(worker: &mut Worker, request: &Request<'_>) {
     let mut message = Vec::new();
     request.encode(RequestHeader::default(), &mut message).unwrap();
     worker.message(CONNECTION, &message);
@@ -113,7 +113,7 @@ fn log_that_fails_ends_its_worker_and_what_waited_for_it_is_not_answered() {
     worker.install(vec![store], [SESSION]);
     worker.accepted(CONNECTION);
     let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
-    tell(&mut worker, &Request::Hello(hello));
+    deliver(&mut worker, &Request::Hello(hello));
     let mut now_ns = 0;
     let mut turns = |worker: &mut Worker| {
         let mut replies = 0;
@@ -125,10 +125,11 @@ fn log_that_fails_ends_its_worker_and_what_waited_for_it_is_not_answered() {
     };
     assert_eq!(turns(&mut worker), 1, "the hello is answered, and what the log needs is prepared");
     let name = WriteName { session: SESSION, number: OperationNumber(1), floor: OperationNumber(1) };
-    tell(&mut worker, &put_of(name, b"key"));
+    deliver(&mut worker, &put_of(name, b"key"));
     disk.arm_sync_error(0, Errno::EIO);
     assert_eq!((turns(&mut worker), worker.failure()), (0, Some(FailureKind::LogFailed)));
     let commands = worker.take_commands();
-    let told = commands.iter().filter(|command| matches!(command, Command::Failed(FailureKind::LogFailed)));
-    assert_eq!(told.count(), 1, "the process is told that it is to exit");
+    let failures =
+        commands.iter().filter(|command| matches!(command, Command::Failed(FailureKind::LogFailed)));
+    assert_eq!(failures.count(), 1, "the process is notified that it is to exit");
 }

@@ -82,7 +82,7 @@ fn writer_of_a_long_value_gets_credit_as_its_chunks_arrive() {
 /// What has come of a value.
 #[derive(Default)]
 struct Received {
-    begun: u32,
+    begins: u32,
     value: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ impl Received {
             match Reply::decode(reply).unwrap().1 {
                 Reply::ValueBegin(begin) => {
                     assert_eq!(begin.value_len as usize, VALUE_BYTES);
-                    self.begun += 1;
+                    self.begins += 1;
                 }
                 Reply::Chunk(chunk) => {
                     assert_eq!(chunk.offset as usize, self.value.len());
@@ -113,7 +113,7 @@ fn long_value_leaves_as_far_as_its_reader_has_given_credit() {
     received.take(&ask(&mut world, 2, &Request::Credit { bytes: 50_000 }));
     assert_eq!(received.value.len(), 150_000);
     received.take(&ask(&mut world, 2, &Request::Credit { bytes: 100_000 }));
-    assert!(received.value == value_of(VALUE_BYTES) && received.begun == 1);
+    assert!(received.value == value_of(VALUE_BYTES) && received.begins == 1);
     assert!(ask(&mut world, 2, &Request::Credit { bytes: 100_000 }).is_empty(), "there is no more of it");
 }
 

@@ -1,7 +1,8 @@
 //! The shape of the tree that a node's snapshots show.
 
 use cell_protocol::{
-    ClientCounts, ClientEstimates, ClientReport, ReportPolicy, ReportTransport, Request, ToldRead, ToldReads,
+    ClientCounts, ClientEstimates, ClientReport, ReportPolicy, ReportTransport, ReportedRead, ReportedReads,
+    Request,
 };
 use cell_terms::{PairId, SlotIndex};
 
@@ -58,7 +59,7 @@ fn shape_of_a_tree_at_rest_is_not_made_anew() {
 }
 
 /// Reports one-sided reads.
-fn tell(world: &mut World, rows: &[ToldRead], reads_elsewhere: u64) {
+fn report(world: &mut World, rows: &[ReportedRead], reads_elsewhere: u64) {
     world.send(&Request::Report(ClientReport {
         client: 7,
         settings_revision: 0,
@@ -68,7 +69,7 @@ fn tell(world: &mut World, rows: &[ToldRead], reads_elsewhere: u64) {
         transport: ReportTransport::Shm,
         policy: ReportPolicy::Client,
         counts: ClientCounts::default(),
-        told_reads: ToldReads::List(rows),
+        reported_reads: ReportedReads::List(rows),
         reads_elsewhere,
         name: "tester",
     }));
@@ -99,49 +100,49 @@ fn reads_of_round(world: &mut World) -> [f32; 2] {
 }
 
 #[test]
-fn one_sided_reads_that_clients_tell_of_are_reads_of_their_meganode_and_of_no_other() {
+fn one_sided_reads_that_clients_report_are_reads_of_their_meganode_and_of_no_other() {
     let mut world = split_world();
     let tree = world.worker().snapshot().tree;
     let at = |of: usize| (tree.meganodes[of].pair, tree.meganodes[of].slot);
     let router = tree.router.expect("it has one");
     assert_eq!(reads_of_round(&mut world), [0.0, 0.0]);
     let (pair, slot) = at(1);
-    let told = |pair, slot, reads| ToldRead { pair, slot, reads };
+    let reported = |pair, slot, reads| ReportedRead { pair, slot, reads };
     let rows = [
-        told(PairId(77), SlotIndex(0), 10),
-        told(router.pair, router.slot, 100),
-        told(pair, SlotIndex(u32::MAX), 1_000),
-        told(pair, slot, 5_000),
+        reported(PairId(77), SlotIndex(0), 10),
+        reported(router.pair, router.slot, 100),
+        reported(pair, SlotIndex(u32::MAX), 1_000),
+        reported(pair, slot, 5_000),
     ];
-    tell(&mut world, &rows, 10_000);
+    report(&mut world, &rows, 10_000);
     let [first, second] = [reads_of_round(&mut world), reads_of_round(&mut world)];
     for [left, right] in [first, second] {
         assert_eq!(left, 0.0);
         assert!(right > 2_000.0 && right < 2_500.0, "{right} a second, and 5,000 within two rounds");
     }
     let totals = world.worker().snapshot().client_totals;
-    assert_eq!((totals.told_reads, totals.untold_reads), (5_000, 11_110));
-    assert_eq!(reads_of_round(&mut world), [0.0, 0.0], "told once, counted once");
+    assert_eq!((totals.reported_reads, totals.unattributed_reads), (5_000, 11_110));
+    assert_eq!(reads_of_round(&mut world), [0.0, 0.0], "reported once, counted once");
     let (pair, slot) = at(0);
-    tell(&mut world, &[told(pair, slot, 1)], 0);
+    report(&mut world, &[reported(pair, slot, 1)], 0);
     let [left, right] = reads_of_round(&mut world);
     assert!(left > 0.0 && right == 0.0, "{left}, {right}");
 }
 
 #[test]
-fn no_client_tells_of_more_reads_than_can_have_been() {
+fn no_client_reports_more_reads_than_can_have_been() {
     let mut world = split_world();
     let tree = world.worker().snapshot().tree;
     let (left, right) = (&tree.meganodes[0], &tree.meganodes[1]);
-    let most = |of: &cell_node::MeganodeShape| ToldRead { pair: of.pair, slot: of.slot, reads: u64::MAX };
+    let most = |of: &cell_node::MeganodeShape| ReportedRead { pair: of.pair, slot: of.slot, reads: u64::MAX };
     for _ in 0..5 {
-        tell(&mut world, &[most(left), most(right), most(left)], u64::MAX);
+        report(&mut world, &[most(left), most(right), most(left)], u64::MAX);
     }
     let [left, right] = reads_of_round(&mut world);
     assert!(left > 0.0 && left <= 1.1e8, "{left}: as many as a second may have");
     assert_eq!(right, 0.0, "nothing was left for it");
     reads_of_round(&mut world);
-    tell(&mut world, &[ToldRead { reads: 500, ..most(&tree.meganodes[1]) }], 0);
+    report(&mut world, &[ReportedRead { reads: 500, ..most(&tree.meganodes[1]) }], 0);
     let [left, right] = reads_of_round(&mut world);
     assert!(left == 0.0 && right > 0.0, "{left}, {right}: the next report counts again");
 }

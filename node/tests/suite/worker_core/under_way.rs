@@ -12,7 +12,7 @@ use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 const KEY: &[u8] = b"key";
 const VALUE: [u8; 1000] = [7; 1000];
 
-/// Requests that a connection may have under way, as another one is told.
+/// Requests that a connection may have under way, as another one is answered.
 fn in_flight_max(world: &mut World) -> u32 {
     world.come(ConnectionId::from_number(8));
     world.until_reply(|reply| match reply {

@@ -409,8 +409,8 @@ impl World {
     }
 
     /// Its worker reports its figures so often.
-    pub(crate) fn telling(mut self, every_ns: u64) -> World {
-        self.serving.worker = self.serving.worker.telling(every_ns);
+    pub(crate) fn reporting(mut self, every_ns: u64) -> World {
+        self.serving.worker = self.serving.worker.reporting(every_ns);
         self
     }
 

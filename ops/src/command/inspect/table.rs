@@ -43,7 +43,7 @@ pub(super) fn run(global: &Global, arguments: &TableArgs, matches: &ArgMatches) 
     let (pairs, revision) = Table::new(Arc::clone(&coordinator)).pairs().map_err(explain)?;
     let joined = JoinedNodes::new(coordinator).list().map_err(explain)?;
     if pairs.is_empty() {
-        message::note("there are no pairs: the cluster has not begun, or its table is elsewhere");
+        message::note("there are no pairs: the cluster has not started, or its table is elsewhere");
     }
     if global.json {
         let revision = serde_json::to_value(revision)?;

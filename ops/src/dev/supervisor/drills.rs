@@ -1,4 +1,4 @@
-//! What drills do to nodes, and what they are told of them.
+//! What drills do to nodes, and what they learn of them.
 
 use std::time::{Duration, Instant};
 

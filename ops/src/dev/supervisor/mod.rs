@@ -45,7 +45,7 @@ pub(crate) struct Supervisor {
     restart: bool,
     /// How one more node is started; none where none can be.
     more: Option<NodeFactory>,
-    /// What each node may hold in memory; none: as it is told otherwise.
+    /// What each node may hold in memory; none: as it is configured otherwise.
     memory: Option<MemoryShares>,
     announcer: Announcer,
     /// Whose the folder's pairs were before the nodes were started.

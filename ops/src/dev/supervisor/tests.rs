@@ -315,7 +315,7 @@ fn node_that_was_given_up_is_started_again_by_a_scale_and_at_a_sighup() {
 fn memory_is_shared_anew_as_nodes_come_and_go_and_with_those_that_are_started_again() {
     let memory = MemoryShares::new(0, Some(16 << 30), 1);
     let of = |nodes: u16| memory.each(nodes).unwrap();
-    let (begins, told) = (
+    let (begins, resized) = (
         |share: u64| format!("node --memory-share={share}"),
         |share: u64| format!("memory limit {share} bytes"),
     );
@@ -324,10 +324,10 @@ fn memory_is_shared_anew_as_nodes_come_and_go_and_with_those_that_are_started_ag
     cluster.scale(ScaleStep::Start(2)).unwrap();
     cluster.until(|nodes| {
         let (before, last) = nodes.split_at(2);
-        before.iter().all(|node| node.state == told(of(3))) && last[0].state == begins(of(3))
+        before.iter().all(|node| node.state == resized(of(3))) && last[0].state == begins(of(3))
     });
     cluster.scale(ScaleStep::Retire(2)).unwrap();
-    cluster.until(|nodes| nodes.len() == 2 && nodes.iter().all(|node| node.state == told(of(2))));
+    cluster.until(|nodes| nodes.len() == 2 && nodes.iter().all(|node| node.state == resized(of(2))));
     cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
     cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == begins(of(2)));
     let shares: Vec<_> = cluster.scale(ScaleStep::Look).unwrap();

@@ -81,15 +81,16 @@ fn list(cluster: &TestCluster) -> Vec<DrainRow> {
 }
 
 #[test]
-fn drain_is_planned_begun_and_ended() {
+fn drain_is_planned_started_and_ended() {
     let cluster = cluster();
     let planned = post(&cluster, "/api/v1/drains?dry_run=1", &json!({"node": 0}));
     assert_eq!(planned.status, 200, "{planned:?}");
     let move_of = json!([{"pair": 1, "from": 0, "to": 1, "bytes": 0}]);
     assert_eq!((&planned.body["moves"], &planned.body["dry_run"]), (&move_of, &true.into()));
     assert_eq!(list(&cluster), [], "nothing was done");
-    let begun = change_previewed(&cluster, "/api/v1/drains?reason=new%20disk", &json!({"host": "10.0.0.0"}));
-    assert_eq!((begun.status, &begun.body["nodes"]), (200, &json!([0])), "{begun:?}");
+    let started =
+        change_previewed(&cluster, "/api/v1/drains?reason=new%20disk", &json!({"host": "10.0.0.0"}));
+    assert_eq!((started.status, &started.body["nodes"]), (200, &json!([0])), "{started:?}");
     assert_eq!(list(&cluster)[0].why.as_deref(), Some("new disk"));
     let last = change_previewed(&cluster, "/api/v1/drains", &json!({"node": 1}));
     assert_eq!(last.problem(), (409, "node_refused"));
@@ -104,7 +105,7 @@ fn drain_is_planned_begun_and_ended() {
     assert_eq!(list(&cluster), []);
     let again = change_previewed(&cluster, "/api/v1/drains:end", &json!({"node": 0}));
     assert_eq!(again.problem(), (409, "node_refused"));
-    for (path, answer) in [("drains", &begun), ("drains:end", &ended)] {
+    for (path, answer) in [("drains", &started), ("drains:end", &ended)] {
         // An end of a drain plans no moves; its document is the same.
         let bodies = [answer.body.clone(), planned.body.clone()];
         covers("POST", &format!("/api/v1/{path}"), &bodies);
@@ -213,7 +214,7 @@ fn changes_want_the_revision_of_their_preview() {
     let both = "now node-1 drains, by admin; node-2 drains, by admin";
     stale(&post_as_seen(&cluster, "/api/v1/drains:end", &ended, &end.unwrap()), both);
     let late = post_as_seen(&cluster, "/api/v1/nodes:remove", &removed, &remove.unwrap());
-    stale(&late, "drains were begun or ended since");
+    stale(&late, "drains were started or ended since");
     assert_eq!(list(&cluster).len(), 2);
     let repeat = post_as_seen(&cluster, "/api/v1/drains", &json!({"node": 1}), &first);
     assert_eq!(repeat.status, 200, "it is so already");
@@ -326,7 +327,7 @@ fn of_two_drains_at_once_the_one_that_was_shown_the_cluster_without_the_other_is
 #[test]
 fn drain_that_others_outrun_again_and_again_says_that_it_was_shown_something_else() {
     let problem = problem(Refused::Node(NodeRefusal::Changed));
-    assert!(problem.detail.contains("drains were begun or ended since"), "{}", problem.detail);
+    assert!(problem.detail.contains("drains were started or ended since"), "{}", problem.detail);
 }
 
 fn served(pair: u32, owner: u64, node: u32) -> PairRow {

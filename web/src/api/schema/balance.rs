@@ -13,7 +13,7 @@ fn fields() -> Vec<Field> {
         ("pairs", integer("Its pairs.")),
         ("bytes", integer("Bytes of their entries and tree nodes.")),
         ("bytes_percent", or_null(integer("Of the mean. Null for all: there are too few bytes to count."))),
-        ("load_share", number("Of its worker's time, with one-sided reads as clients tell of them.")),
+        ("load_share", number("Of its worker's time, with one-sided reads as clients report them.")),
         ("load_percent", or_null(integer("Of the mean. Null for all: there is too little load to count."))),
         ("draining", flag("Whether it is to be emptied.")),
         ("writes_wait", flag("Whether puts find no memory there: they wait, or are refused.")),
@@ -25,7 +25,7 @@ fn fields() -> Vec<Field> {
     let pair = object([
         ("pair", integer("The pair.")),
         ("node", integer("Its node.")),
-        ("bytes", or_null(integer("Bytes of its entries and tree nodes. Null: its owner has not told."))),
+        ("bytes", or_null(integer("Bytes of its entries and tree nodes. Null: its owner has not reported."))),
         ("load_share", or_null(number("Of the worker's time. Null as above."))),
         ("obstacle", or_null(text("What keeps it where it is. Null: it could move, if that helped."))),
     ]);
@@ -43,7 +43,7 @@ fn fields() -> Vec<Field> {
         ("decision", text("The same with its reason, in a sentence.")),
         ("mean_bytes", integer("Bytes of a node on average.")),
         ("mean_load_share", number("Of a worker's time, on average.")),
-        ("moves", about(moves, "Moves that the balancer has begun since its process began, by why.")),
+        ("moves", about(moves, "Moves that the balancer has started since its process began, by why.")),
         ("nodes", list(node, "A row for each node, by number.")),
         ("pairs", list(pair, "A row for each pair, by number.")),
     ]

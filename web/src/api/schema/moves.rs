@@ -51,7 +51,7 @@ pub(crate) fn moves() -> Value {
 }
 
 /// What `POST /api/v1/moves` answers.
-pub(crate) fn begun() -> Value {
+pub(crate) fn started() -> Value {
     change(row())
 }
 

@@ -9,8 +9,8 @@ use super::build::{
 use super::envelope::{age, at, of_cluster, of_node, of_scope};
 
 /// What counts as a read of a meganode: then comes of which time.
-const READS: &str = "Reads by servers, and one-sided ones as clients tell of them once a second (of many, \
-                     some are drawn; a client that ends tells nothing of its last second):";
+const READS: &str = "Reads by servers, and one-sided ones as clients report them once a second (of many, \
+                     some are drawn; a client that ends reports nothing of its last second):";
 
 fn low() -> Value {
     about(shared("Key"), "Its keys are at or above this.")

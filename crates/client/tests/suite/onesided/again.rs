@@ -60,7 +60,7 @@ fn router_that_has_moved_to_a_node_that_is_known_is_read_again() {
 /// Each pair is served as soon as it can be, and the root's came last: its node was asked for its regions
 /// before, and by a client that chooses never again.
 #[test]
-fn memory_of_nodes_that_have_all_begun_anew_is_read_again_whichever_pair_is_served_first() {
+fn memory_of_nodes_that_have_all_restarted_is_read_again_whichever_pair_is_served_first() {
     for search in SEARCHES {
         for owners in [[0, 0], [0, 1], [1, 1]] {
             for first in [0, 1] {

@@ -35,9 +35,9 @@ fn harness() -> ReadHarness {
 /// All that was started in between was found in place.
 #[track_caller]
 fn assert_in_place(before: &OneSidedCounters, after: &OneSidedCounters) {
-    let (begun, in_place) = (after.started - before.started, after.in_place - before.in_place);
-    assert_eq!((in_place, after.reads - before.reads), (begun, 0), "of {begun}: {after:?}");
-    assert!(begun > 0);
+    let (started, in_place) = (after.started - before.started, after.in_place - before.in_place);
+    assert_eq!((in_place, after.reads - before.reads), (started, 0), "of {started}: {after:?}");
+    assert!(started > 0);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) const LIST: u64 = 1;
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
 
 /// Pair, slot and reads of each meganode that a report named, and the reads of no meganode.
-pub(crate) type ToldOfReads = (Vec<(u32, u32, u64)>, u64);
+pub(crate) type ReadReport = (Vec<(u32, u32, u64)>, u64);
 
 pub(crate) struct ReadHarness {
     pub(crate) core: ClientCore,
@@ -45,7 +45,7 @@ pub(crate) struct ReadHarness {
     /// Of all requests.
     pub(crate) kinds: Vec<RequestKind>,
     /// What each report said of one-sided reads.
-    pub(crate) told: Vec<ToldOfReads>,
+    pub(crate) reports: Vec<ReadReport>,
     /// How often the fabric was asked which regions are mapped.
     pub(crate) mappings_asked: usize,
     /// The regions that it was asked for.
@@ -122,7 +122,7 @@ impl ReadHarness {
             answered: 0,
             asked: Vec::new(),
             kinds: Vec::new(),
-            told: Vec::new(),
+            reports: Vec::new(),
             mappings_asked: 0,
             keys_asked: BTreeSet::new(),
             pairs_reported: 2,
@@ -312,8 +312,8 @@ impl ReadHarness {
         let (header, request) = Request::decode(message).unwrap();
         self.kinds.push(request.kind());
         if let Request::Report(report) = &request {
-            let rows = report.told_reads.iter().map(|row| (row.pair.0, row.slot.0, row.reads));
-            self.told.push((rows.collect(), report.reads_elsewhere));
+            let rows = report.reported_reads.iter().map(|row| (row.pair.0, row.slot.0, row.reads));
+            self.reports.push((rows.collect(), report.reads_elsewhere));
         }
         self.last = Some(header.id);
         if !self.answers && !matches!(request, Request::Hello(_)) {

@@ -326,7 +326,7 @@ fn header_is_confirmed_though_another_key_was_looked_for_again() {
     assert!(harness.asked.is_empty(), "{:?}", harness.asked);
 }
 
-/// A thread sleeps until the time that it is told, unless the time is all that an answer lacks.
+/// A thread sleeps until the time that it is given, unless the time is all that an answer lacks.
 #[test]
 fn what_waits_for_the_time_alone_is_due_at_once_and_what_is_not_durable_later() {
     let mut harness = filled(ReadHarness::new(), 20);

@@ -43,7 +43,7 @@ struct Gathered {
     changes: Vec<KeyChange>,
     page: ChangesPage,
     /// Of the revision of which not all was said yet.
-    begun: Vec<KeyChange>,
+    partial: Vec<KeyChange>,
 }
 
 /// Why nothing more comes of a watch.
@@ -172,10 +172,10 @@ impl Stream {
             };
             let revision = event.kv.mod_revision;
             match change(&asker.keys, event) {
-                Some(change) => gathered.begun.push(change),
+                Some(change) => gathered.partial.push(change),
                 None => {
                     // The head: all of this revision was said.
-                    for change in gathered.begun.drain(..) {
+                    for change in gathered.partial.drain(..) {
                         gathered.page.add(&change);
                         gathered.changes.push(change);
                     }

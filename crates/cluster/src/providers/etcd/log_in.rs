@@ -70,12 +70,12 @@ impl Asker {
         let Some(asker) = self.own.upgrade() else { return Err(state.why_none()) };
         let body = json!({"name": name, "password": password}).to_string();
         let thread = std::thread::Builder::new().name("etcd-log-in".to_owned());
-        let begun = thread.spawn(move || {
+        let spawned = thread.spawn(move || {
             // The next renewal waits for it.
             urgent::run_first();
             asker.log_in(&password, &body);
         });
-        begun.map_err(ClusterError::NotReached)?;
+        spawned.map_err(ClusterError::NotReached)?;
         state.is_under_way = true;
         state.failure = None;
         Ok(())

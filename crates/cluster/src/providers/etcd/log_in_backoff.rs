@@ -146,7 +146,7 @@ mod tests {
 
     /// Several threads ask when the wait is over.
     #[test]
-    fn take_turn_while_another_one_has_it_is_told_what_was_said_before() {
+    fn take_turn_while_another_one_has_it_returns_what_was_said_before() {
         let mut backoff = LogInBackoff::over(1);
         backoff.refused("wrong", EtcdError::Credentials, 0);
         assert_eq!(backoff.take_turn("wrong", 100 * MS), Ok(()));

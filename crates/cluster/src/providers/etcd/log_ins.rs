@@ -36,7 +36,7 @@ pub(super) enum Token {
     Known(Arc<str>),
 }
 
-/// What all are told that have waited for a log-in.
+/// What all get that have waited for a log-in.
 pub(super) enum Failure {
     Etcd(EtcdError),
     NotReached(io::ErrorKind, String),

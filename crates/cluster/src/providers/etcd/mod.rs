@@ -233,8 +233,8 @@ impl Etcd {
         }
     }
 
-    /// What a process is told that holds a lease of a history that is gone: that the lease is over, so that
-    /// it ends, and starts again with what is there now. Of leases of others it is told nothing.
+    /// What a process gets that holds a lease of a history that is gone: that the lease is over, so that
+    /// it ends, and starts again with what is there now. Of leases of others it learns nothing.
     fn of_lost_history(&self, request: &CoordinatorRequest) -> Option<Response> {
         match request {
             CoordinatorRequest::KeepAlive { lease } if self.leases.holds(*lease) => {

@@ -20,7 +20,7 @@ pub struct EtcdOptions {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// How long a call may take, over all members.
     pub deadline: Duration,
-    /// How often etcd is told to forget what is older than that; none: others see to it.
+    /// How often etcd is asked to forget what is older than that; none: others see to it.
     pub compaction: Option<Duration>,
 }
 

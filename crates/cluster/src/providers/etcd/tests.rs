@@ -182,7 +182,7 @@ fn grant_over_members_of_different_clusters_is_refused_and_says_which_are_which(
     assert!(matches!(checked, ClusterError::Etcd(EtcdError::Clusters { .. })), "{checked}");
     let refused = over(&etcd, &clock).grant(60_000).unwrap_err();
     assert!(matches!(&refused, ClusterError::Etcd(EtcdError::Clusters { .. })), "{refused}");
-    assert_eq!(etcd.keys(), Vec::<String>::new(), "nothing was begun there");
+    assert_eq!(etcd.keys(), Vec::<String>::new(), "nothing was started there");
     let words = refused.to_string();
     assert!(words.contains("fake, fake of 7; fake of 9"), "{words}");
 }

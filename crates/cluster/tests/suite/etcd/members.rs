@@ -103,7 +103,7 @@ impl EtcdMembers {
         self.folder.path().join(format!("m{member}"))
     }
 
-    /// All members, as each is told of them at its first start.
+    /// All members, as each is given them at its first start.
     fn initial_cluster(&self) -> String {
         let all = (0..self.count).map(|member| format!("m{member}={}", self.peer(member)));
         all.collect::<Vec<_>>().join(",")

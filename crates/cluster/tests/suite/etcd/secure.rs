@@ -28,7 +28,7 @@ fn applied(way: &Etcd, key: &str) -> Result<(), ClusterError> {
 /// A table, a lease that is renewed, a row of it, and what changed: all that a node asks.
 fn serves(options: &EtcdOptions) -> LeaseThread {
     let way = Etcd::new(options).unwrap();
-    until("the table is begun", || initialise(&way, 7).is_ok());
+    until("the table is initialised", || initialise(&way, 7).is_ok());
     let terms = LeaseTerms::new(TTL_MS, 0.05);
     let own = Arc::new(Etcd::new(options).unwrap());
     let lease = FirstLease::ask(own, terms).unwrap().granted().unwrap();
@@ -61,7 +61,7 @@ fn user(folder: &Path, name: &str, password: &str) -> (String, PathBuf) {
     (name.to_owned(), file)
 }
 
-/// What somebody is told in the end whom etcd does not let in.
+/// The error that somebody gets in the end whom etcd does not let in.
 fn refused(options: &EtcdOptions) -> EtcdError {
     let way = Etcd::new(options).unwrap();
     until_some("it is refused", || match way.read("a") {
@@ -94,7 +94,7 @@ fn rows_over_tls_are_read_and_written_by_who_has_a_certificate() {
 
 /// It was said at random that a pipe broke or a peer disconnected.
 #[test]
-fn members_that_are_asked_by_the_other_scheme_are_told_apart() {
+fn members_that_are_asked_by_the_other_scheme_are_distinguished() {
     let authority = Authority::new("one");
     let folder = authority.folder(&["127.0.0.1"]);
     let known = client(&authority, &folder, &["node-1"]);
@@ -152,15 +152,15 @@ fn users_are_let_in_by_password_and_at_their_own_prefix_alone() {
     assert!(!lease.has_ended());
     let elsewhere = EtcdOptions { prefix: "test/other".to_owned(), ..own };
     for at_no_right in [elsewhere, as_user("stranger", "strange")] {
-        let told = refused(&at_no_right);
-        assert!(matches!(told, EtcdError::Permission { .. }), "{told}");
-        assert!(told.to_string().contains("grant-permission"), "{told}");
+        let refusal = refused(&at_no_right);
+        assert!(matches!(refusal, EtcdError::Permission { .. }), "{refusal}");
+        assert!(refusal.to_string().contains("grant-permission"), "{refusal}");
     }
-    let told = refused(&EtcdOptions {
+    let refusal = refused(&EtcdOptions {
         user: Some(("nobody".to_owned(), passwords.path().join("password-of-cell"))),
         ..members.options(DEADLINE)
     });
-    assert_eq!(told, EtcdError::Credentials);
+    assert_eq!(refusal, EtcdError::Credentials);
     assert_eq!(refused(&members.options(DEADLINE)), EtcdError::NoUser);
     assert_eq!(refused(&as_user("stranger", "wrong")), EtcdError::Credentials);
 }
@@ -205,7 +205,7 @@ fn hold_again(members: &EtcdMembers, folder: &Path, ttl_ms: u64, [old, new]: [&s
     let own = Some(user(folder, "cell", old));
     let options = EtcdOptions { user: own, ..members.options(Duration::from_millis(300)) };
     let way = Etcd::new(&options).unwrap();
-    until("the table is begun", || initialise(&way, 7).is_ok());
+    until("the table is initialised", || initialise(&way, 7).is_ok());
     let terms = LeaseTerms::new(ttl_ms, 0.05);
     let leases: Vec<_> = (0..12)
         .map(|_| {
@@ -242,7 +242,7 @@ fn leases_of_many_nodes_hold_again_after_their_password_was_changed_before_its_f
 }
 
 #[test]
-fn certificate_with_a_common_name_is_refused_where_etcd_has_users_and_told_so() {
+fn certificate_with_a_common_name_is_refused_where_etcd_has_users_with_the_reason() {
     let authority = Authority::new("one");
     let folder = authority.folder(&["127.0.0.1"]);
     let [named, nameless] = [&["node-1"][..], &[]].map(|names| client(&authority, &folder, names));

@@ -1,4 +1,4 @@
-//! How connections over RDMA are made: under TLS, with a token, by which address; and who is told where
+//! How connections over RDMA are made: under TLS, with a token, by which address; and who learns where
 //! regions are.
 
 use std::net::{IpAddr, SocketAddr};
@@ -134,7 +134,7 @@ fn who_does_not_speak_as_the_server_does_gets_no_connection() {
     assert_eq!(said, (unanswered, CloseReason::Stranger(Stranger::Tls)));
 }
 
-/// The device went on answering whoever had been told where a region is, and whoever had asked nothing yet.
+/// The device went on answering whoever had learnt where a region is, and whoever had asked nothing yet.
 #[test]
 fn token_that_is_taken_back_ends_the_connection_on_which_reads_went() {
     if !Verbs::is_there() {
@@ -165,7 +165,7 @@ fn token_that_is_taken_back_ends_the_connection_on_which_reads_went() {
     assert_eq!(read(&mut reader, &mut server, again, key), Err(ReadFailure::KeyUnknown));
 }
 
-/// A key that somebody else was told is enough for the device, unless it is kept from answering.
+/// A key that somebody else knows is enough for the device, unless it is kept from answering.
 #[test]
 fn queue_pair_of_who_may_not_read_lets_no_reads_through() {
     if !Verbs::is_there() {
@@ -176,7 +176,7 @@ fn queue_pair_of_who_may_not_read_lets_no_reads_through() {
     let key = server.endpoint.register(&region().0).unwrap();
     let mut late = client(None, b"late");
     let (here, _) = open(&mut Verbs, &mut late, &mut server, address);
-    // It is told where the region is from now on; its queue pair is that of before.
+    // It learns where the region is from now on; its queue pair is that of before.
     tokens.set(&[b"late"]);
     let refused = read(&mut late, &mut server, here, key);
     assert!(refused.is_err(), "{refused:?}");
@@ -187,7 +187,7 @@ fn queue_pair_of_who_may_not_read_lets_no_reads_through() {
 
 /// Whoever guesses tokens is counted by who admits them, and learns nothing before.
 #[test]
-fn place_of_a_region_is_told_to_who_is_admitted() {
+fn place_of_a_region_is_sent_to_who_is_admitted() {
     if !Verbs::is_there() {
         return;
     }

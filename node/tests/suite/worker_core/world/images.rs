@@ -1,4 +1,4 @@
-//! Images of a world's pairs, a step at a time, and what its worker is told of them.
+//! Images of a world's pairs, a step at a time, and what its worker knows of them.
 
 use std::sync::Arc;
 

@@ -15,11 +15,11 @@ use crate::{DecodeError, EncodeError};
 const ROW_BYTES: usize = 16;
 
 /// Most meganodes of one report.
-pub const TOLD_MEGANODES_MAX: usize = 1_024;
+pub const REPORTED_MEGANODES_MAX: usize = 1_024;
 
 /// One-sided reads of a meganode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToldRead {
+pub struct ReportedRead {
     /// Its pair.
     pub pair: PairId,
     /// Its slot.
@@ -30,33 +30,33 @@ pub struct ToldRead {
 
 /// The meganodes of a report, checked: those that arrived, or those to be sent.
 #[derive(Clone, Copy, Debug)]
-pub enum ToldReads<'a> {
+pub enum ReportedReads<'a> {
     /// Still as they arrived.
     Wire(
         /// Checked rows.
-        WireToldReads<'a>,
+        WireReportedReads<'a>,
     ),
     /// To be sent.
-    List(&'a [ToldRead]),
+    List(&'a [ReportedRead]),
 }
 
 /// Encoded rows that were checked on arrival.
 #[derive(Clone, Copy, Debug)]
-pub struct WireToldReads<'a>(&'a [u8]);
+pub struct WireReportedReads<'a>(&'a [u8]);
 
-impl Default for ToldReads<'_> {
+impl Default for ReportedReads<'_> {
     fn default() -> Self {
-        ToldReads::List(&[])
+        ReportedReads::List(&[])
     }
 }
 
-impl<'a> ToldReads<'a> {
+impl<'a> ReportedReads<'a> {
     /// How many meganodes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            ToldReads::Wire(WireToldReads(bytes)) => bytes.len() / ROW_BYTES,
-            ToldReads::List(list) => list.len(),
+            ReportedReads::Wire(WireReportedReads(bytes)) => bytes.len() / ROW_BYTES,
+            ReportedReads::List(list) => list.len(),
         }
     }
 
@@ -67,20 +67,20 @@ impl<'a> ToldReads<'a> {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = ToldRead> + use<'a> {
-        let (wire, list): (&'a [u8], &'a [ToldRead]) = match *self {
-            ToldReads::Wire(WireToldReads(bytes)) => (bytes, &[]),
-            ToldReads::List(list) => (&[], list),
+    pub fn iter(&self) -> impl Iterator<Item = ReportedRead> + use<'a> {
+        let (wire, list): (&'a [u8], &'a [ReportedRead]) = match *self {
+            ReportedReads::Wire(WireReportedReads(bytes)) => (bytes, &[]),
+            ReportedReads::List(list) => (&[], list),
         };
         let decoded =
-            wire.chunks_exact(ROW_BYTES).map_while(|row| ToldRead::decode(&mut Reader::new(row)).ok());
+            wire.chunks_exact(ROW_BYTES).map_while(|row| ReportedRead::decode(&mut Reader::new(row)).ok());
         decoded.chain(list.iter().copied())
     }
 
     pub(crate) fn count(&self) -> Result<u16, EncodeError> {
         let count = self.len();
-        let short = u16::try_from(count).ok().filter(|_| count <= TOLD_MEGANODES_MAX);
-        short.ok_or(EncodeError::Count { count, max: TOLD_MEGANODES_MAX })
+        let short = u16::try_from(count).ok().filter(|_| count <= REPORTED_MEGANODES_MAX);
+        short.ok_or(EncodeError::Count { count, max: REPORTED_MEGANODES_MAX })
     }
 
     pub(crate) fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -91,65 +91,65 @@ impl<'a> ToldReads<'a> {
         })
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'a>, count: u16) -> Result<ToldReads<'a>, DecodeError> {
-        if usize::from(count) > TOLD_MEGANODES_MAX {
+    pub(crate) fn decode(reader: &mut Reader<'a>, count: u16) -> Result<ReportedReads<'a>, DecodeError> {
+        if usize::from(count) > REPORTED_MEGANODES_MAX {
             return Err(reader.bad_tag(count));
         }
         let bytes = reader.take(usize::from(count) * ROW_BYTES)?;
         for row in bytes.chunks_exact(ROW_BYTES) {
-            ToldRead::decode(&mut Reader::new(row))?;
+            ReportedRead::decode(&mut Reader::new(row))?;
         }
-        Ok(ToldReads::Wire(WireToldReads(bytes)))
+        Ok(ReportedReads::Wire(WireReportedReads(bytes)))
     }
 }
 
-impl ToldRead {
-    fn decode(reader: &mut Reader<'_>) -> Result<ToldRead, DecodeError> {
+impl ReportedRead {
+    fn decode(reader: &mut Reader<'_>) -> Result<ReportedRead, DecodeError> {
         let (pair, slot) = (PairId(reader.u32()?), SlotIndex(reader.u32()?));
         let reads = reader.u64()?;
         if reads == 0 {
             return Err(reader.bad_tag(reads));
         }
-        Ok(ToldRead { pair, slot, reads })
+        Ok(ReportedRead { pair, slot, reads })
     }
 }
 
-impl PartialEq for ToldReads<'_> {
+impl PartialEq for ReportedReads<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl Eq for ToldReads<'_> {}
+impl Eq for ReportedReads<'_> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn encoded(rows: &[ToldRead]) -> Vec<u8> {
+    fn encoded(rows: &[ReportedRead]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
-        ToldReads::List(rows).encode(&mut writer).unwrap();
+        ReportedReads::List(rows).encode(&mut writer).unwrap();
         writer.complete();
         bytes
     }
 
     #[test]
-    fn more_meganodes_than_a_report_may_tell_are_refused_by_both_sides() {
-        let rows = vec![ToldRead { reads: 1, ..ToldRead::default() }; TOLD_MEGANODES_MAX + 1];
-        assert!(ToldReads::List(&rows[1..]).count().is_ok());
-        assert!(matches!(ToldReads::List(&rows).count(), Err(EncodeError::Count { .. })));
+    fn more_meganodes_than_a_report_may_have_are_refused_by_both_sides() {
+        let rows = vec![ReportedRead { reads: 1, ..ReportedRead::default() }; REPORTED_MEGANODES_MAX + 1];
+        assert!(ReportedReads::List(&rows[1..]).count().is_ok());
+        assert!(matches!(ReportedReads::List(&rows).count(), Err(EncodeError::Count { .. })));
         let bytes = encoded(&rows);
         let count = u16::try_from(rows.len()).unwrap();
-        let decoded = ToldReads::decode(&mut Reader::new(&bytes), count - 1).unwrap();
-        assert_eq!((decoded.len(), decoded), (TOLD_MEGANODES_MAX, ToldReads::List(&rows[1..])));
-        assert!(ToldReads::decode(&mut Reader::new(&bytes), count).is_err());
-        assert!(ToldReads::decode(&mut Reader::new(&bytes[..15]), 1).is_err(), "cut off");
+        let decoded = ReportedReads::decode(&mut Reader::new(&bytes), count - 1).unwrap();
+        assert_eq!((decoded.len(), decoded), (REPORTED_MEGANODES_MAX, ReportedReads::List(&rows[1..])));
+        assert!(ReportedReads::decode(&mut Reader::new(&bytes), count).is_err());
+        assert!(ReportedReads::decode(&mut Reader::new(&bytes[..15]), 1).is_err(), "cut off");
     }
 
     #[test]
     fn meganode_without_a_read_is_refused() {
-        let bytes = encoded(&[ToldRead::default()]);
-        assert!(ToldReads::decode(&mut Reader::new(&bytes), 1).is_err());
+        let bytes = encoded(&[ReportedRead::default()]);
+        assert!(ReportedReads::decode(&mut Reader::new(&bytes), 1).is_err());
     }
 }

@@ -1,9 +1,9 @@
 //! What the worker reports of its pairs each second, if anybody wants it: figures for balance.
 
-use cell_cluster::{ToldHold, ToldState};
+use cell_cluster::{ReportedHold, ReportedState};
 use cell_pair::NoRoom;
 
-use super::figures_teller::FiguresTeller;
+use super::figures_reporter::FiguresReporter;
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
 use crate::figures::{PairUse, Work, WorkerFigures};
@@ -17,21 +17,21 @@ fn is_disk_full(owned: &OwnedPair) -> bool {
 impl Worker {
     /// One that reports its figures to the control thread so often: [`Command::Figures`].
     #[must_use]
-    pub fn telling(self, every_ns: u64) -> Worker {
-        Worker { figures: FiguresTeller { every_ns, due_ns: 0 }, ..self }
+    pub fn reporting(self, every_ns: u64) -> Worker {
+        Worker { figures: FiguresReporter { every_ns, due_ns: 0 }, ..self }
     }
 
-    pub(super) fn tell_figures(&mut self) {
-        let FiguresTeller { every_ns, due_ns } = self.figures;
+    pub(super) fn report_figures(&mut self) {
+        let FiguresReporter { every_ns, due_ns } = self.figures;
         if every_ns == 0 || self.now_ns < due_ns {
             return;
         }
         let state = match self.phase {
             WorkerPhase::Recovering | WorkerPhase::Failed(_) => return,
-            WorkerPhase::Stopping => ToldState::Stopping,
+            WorkerPhase::Stopping => ReportedState::Stopping,
             // A pair whose region is full may leave, and leaves room.
-            WorkerPhase::Serving if self.pairs.iter().any(is_disk_full) => ToldState::ReadOnly,
-            WorkerPhase::Serving => ToldState::Serving,
+            WorkerPhase::Serving if self.pairs.iter().any(is_disk_full) => ReportedState::ReadOnly,
+            WorkerPhase::Serving => ReportedState::Serving,
         };
         self.figures.due_ns = self.now_ns.saturating_add(every_ns);
         let pairs: Vec<PairUse> = self.pairs.all().map(|at| self.pair_use(at)).collect();
@@ -48,14 +48,15 @@ impl Worker {
     fn pair_use(&self, at: PairAt) -> PairUse {
         let owned = self.pairs.get(at);
         let pair = &owned.pair;
-        let (reads, told_reads) = pair.reads_counted();
+        let (reads, reported_reads) = pair.reads_counted();
         // What earlier owners have appended counts, too: two looks are compared.
-        let work = Work { records: pair.appended().0, log_bytes: owned.batches.log_bytes, reads, told_reads };
+        let work =
+            Work { records: pair.appended().0, log_bytes: owned.batches.log_bytes, reads, reported_reads };
         let hold = if pair.is_checking() {
-            Some(ToldHold::Check)
+            Some(ReportedHold::Check)
         } else {
             let splits = self.splits.are_at(&self.pairs, at) || self.splits.is_awaited(pair.id());
-            splits.then_some(ToldHold::Split)
+            splits.then_some(ReportedHold::Split)
         };
         PairUse {
             pair: pair.id(),

@@ -6,19 +6,19 @@ use crate::thread_look::{Thread, ThreadState};
 
 /// Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct ToldThread(Arc<Mutex<Told>>);
+pub(crate) struct ScriptedThread(Arc<Mutex<Script>>);
 
 #[derive(Clone, Copy)]
-struct Told {
+struct Script {
     state: Option<ThreadState>,
     waited_ns: Option<u64>,
 }
 
-impl ToldThread {
+impl ScriptedThread {
     /// One that sleeps, and has waited for nothing in its life.
-    pub(crate) fn asleep() -> ToldThread {
-        let told = Told { state: Some(ThreadState::Sleeps), waited_ns: Some(0) };
-        ToldThread(Arc::new(Mutex::new(told)))
+    pub(crate) fn asleep() -> ScriptedThread {
+        let script = Script { state: Some(ThreadState::Sleeps), waited_ns: Some(0) };
+        ScriptedThread(Arc::new(Mutex::new(script)))
     }
 
     pub(crate) fn boxed(&self) -> Box<dyn Thread> {
@@ -26,29 +26,29 @@ impl ToldThread {
     }
 
     pub(crate) fn is(&self, state: ThreadState) {
-        self.told().state = Some(state);
+        self.script().state = Some(state);
     }
 
     pub(crate) fn waits(&self, for_ns: u64) {
-        let mut told = self.told();
-        told.waited_ns = told.waited_ns.map(|waited_ns| waited_ns + for_ns);
+        let mut script = self.script();
+        script.waited_ns = script.waited_ns.map(|waited_ns| waited_ns + for_ns);
     }
 
     pub(crate) fn is_gone(&self) {
-        *self.told() = Told { state: None, waited_ns: None };
+        *self.script() = Script { state: None, waited_ns: None };
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn script(&self) -> MutexGuard<'_, Script> {
         self.0.lock().expect("no test panics within")
     }
 }
 
-impl Thread for ToldThread {
+impl Thread for ScriptedThread {
     fn state(&self) -> Option<ThreadState> {
-        self.told().state
+        self.script().state
     }
 
     fn waited_ns(&self) -> Option<u64> {
-        self.told().waited_ns
+        self.script().waited_ns
     }
 }

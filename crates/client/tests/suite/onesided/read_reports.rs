@@ -6,34 +6,34 @@ use cell_protocol::{Bound, Scan};
 
 use crate::onesided::answers::{filled, key, routed_owner, scan_all};
 use crate::onesided::in_place::mapped;
-use crate::onesided::read_harness::{MS, ReadHarness, ToldOfReads, options};
+use crate::onesided::read_harness::{MS, ReadHarness, ReadReport, options};
 
 fn reporting() -> ClientOptions {
     ClientOptions { report_ms: 1_000, ..options() }
 }
 
 /// What is reported a second later of the reads since the last report.
-fn told(harness: &mut ReadHarness) -> ToldOfReads {
-    harness.told.clear();
+fn report(harness: &mut ReadHarness) -> ReadReport {
+    harness.reports.clear();
     harness.pass(1_000 * MS);
     harness.run();
-    assert_eq!(harness.told.len(), 1, "one report: {:?}", harness.kinds);
-    harness.told.remove(0)
+    assert_eq!(harness.reports.len(), 1, "one report: {:?}", harness.kinds);
+    harness.reports.remove(0)
 }
 
 /// By reads and in place: gets, searches, multi-gets and scans.
 fn read_all_kinds(harness: &mut ReadHarness) {
-    told(harness);
+    report(harness);
     for _ in 0..3 {
         harness.get(&key(10));
     }
-    assert_eq!(told(harness), (vec![(1, 0, 3)], 0));
+    assert_eq!(report(harness), (vec![(1, 0, 3)], 0));
     let keys = [key(20), key(150), key(250), key(251)];
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     harness.call(&Operation::MultiGet { keys: &keys });
     harness.call(&Operation::Search { key: &key(151) });
     harness.get(b"key-00150-none");
-    assert_eq!(told(harness), (vec![(1, 0, 1), (2, 0, 3), (2, 2, 2)], 0));
+    assert_eq!(report(harness), (vec![(1, 0, 1), (2, 0, 3), (2, 2, 2)], 0));
     let scan = Scan {
         start: Bound::Included(b"key-00100"),
         end: Bound::Unbounded,
@@ -43,7 +43,7 @@ fn read_all_kinds(harness: &mut ReadHarness) {
         limit_bytes: 60_000,
     };
     assert_eq!(scan_all(harness, scan).len(), 200);
-    let (rows, elsewhere) = told(harness);
+    let (rows, elsewhere) = report(harness);
     let pages = rows.iter().map(|(_, _, reads)| reads).sum::<u64>();
     let places: Vec<_> = rows.iter().map(|(pair, slot, _)| (*pair, *slot)).collect();
     assert_eq!((places, elsewhere), (vec![(2, 0), (2, 2)], 0));
@@ -52,14 +52,14 @@ fn read_all_kinds(harness: &mut ReadHarness) {
 }
 
 #[test]
-fn reads_are_told_by_meganode() {
+fn reads_are_reported_by_meganode() {
     let mut harness = filled(ReadHarness::with(reporting(), routed_owner(), true), 300);
     harness.get(&key(1));
     read_all_kinds(&mut harness);
 }
 
 #[test]
-fn reads_in_place_are_told_by_meganode() {
+fn reads_in_place_are_reported_by_meganode() {
     let mut harness = filled(mapped(reporting(), routed_owner()), 300);
     for number in [1, 150, 250] {
         harness.get(&key(number));
@@ -70,23 +70,23 @@ fn reads_in_place_are_told_by_meganode() {
 }
 
 #[test]
-fn many_reads_are_told_by_some_of_them() {
+fn many_reads_are_reported_by_some_of_them() {
     let mut harness = mapped(reporting(), routed_owner());
-    told(&mut harness);
+    report(&mut harness);
     for _ in 0..5_000 {
         harness.get(&key(1));
     }
-    let (rows, elsewhere) = told(&mut harness);
+    let (rows, elsewhere) = report(&mut harness);
     let [(1, 0, reads)] = rows[..] else { panic!("one meganode: {rows:?}") };
     assert_eq!(elsewhere, 0);
     assert!((4_800..=5_000).contains(&reads), "{reads}: the last ones wait for the next report");
 }
 
 #[test]
-fn client_that_does_not_report_tells_nothing() {
+fn client_that_is_not_to_report_sends_nothing() {
     let mut harness = mapped(options(), routed_owner());
     harness.get(&key(1));
     harness.pass(60_000 * MS);
     harness.run();
-    assert!(harness.told.is_empty());
+    assert!(harness.reports.is_empty());
 }

@@ -122,21 +122,21 @@ struct Late {
     /// The disk has carried it out.
     flushed: Receiver<()>,
     /// Now it is reported.
-    tell: Sender<()>,
+    report: Sender<()>,
 }
 
 impl Late {
     fn over(ground: &FlushGround) -> Late {
         let (carried_out, flushed) = channel();
-        let (tell, told) = channel();
+        let (report, reported) = channel();
         let late = move || {
             // Where the test is gone nothing is waited for.
             let _ = carried_out.send(());
-            let _ = told.recv();
+            let _ = reported.recv();
         };
         let choice = FlushChoice::new(FlushWay::PerDevice, "a test");
         let flusher = Flusher::start_with(Some(ground), choice, late).expect("a thread can be started");
-        Late { flusher, flushed, tell }
+        Late { flusher, flushed, report }
     }
 
     /// Writes that have completed and were left to it.
@@ -190,7 +190,7 @@ fn losses(disk: &mut FaultyDisk, folder: &str, dice: &mut Dice) -> Option<[bool;
         late.completed() >= LAST_WRITES
     });
     assert!(!first.is_durable() && !second.is_durable(), "the flush is under way");
-    late.tell.send(()).expect("the flush waits");
+    late.report.send(()).expect("the flush waits");
     wait::until("the flush has ended", || {
         first.take();
         first.is_durable()
@@ -211,7 +211,7 @@ fn losses(disk: &mut FaultyDisk, folder: &str, dice: &mut Dice) -> Option<[bool;
 /// Both file systems in one test: a defect is planted in the whole process, and no other test of this program
 /// has logs in it.
 #[test]
-fn batch_that_a_flush_begun_before_its_completion_vouches_for_is_lost_by_a_power_cut() {
+fn batch_that_a_flush_started_before_its_completion_vouches_for_is_lost_by_a_power_cut() {
     let cuts = Repeats { plain: 1, quick: 1, full: 3, long: 30 }.of_this_run();
     let mut dice = Dice::drawn(CONTENT);
     for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
@@ -231,7 +231,10 @@ fn batch_that_a_flush_begun_before_its_completion_vouches_for_is_lost_by_a_power
             second
         });
         plant(None);
-        assert!(is_caught, "{file_system:?}: {TWIN_CUTS} cuts after a flush begun early, and nobody noticed");
+        assert!(
+            is_caught,
+            "{file_system:?}: {TWIN_CUTS} cuts after a flush started early, and nobody noticed"
+        );
         println!("mutant flush-begun-early caught by power cuts over {file_system:?}");
     }
 }
