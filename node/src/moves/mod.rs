@@ -762,7 +762,7 @@ mod tests {
         };
         let of = move_row(MoveStage::Handed);
         let handed = pair_row(&of, true);
-        assert_eq!(closed(&of, &[handed.clone()]), None, "nobody has claimed the pair");
+        assert_eq!(closed(&of, std::slice::from_ref(&handed)), None, "nobody has claimed the pair");
         let back = PairRow { node: of.source.node, ..handed.clone() };
         for (row, is_moved) in [(&handed, true), (&back, false)] {
             let claimed = PairRow { epoch: Epoch(6), owner: Some(Incarnation(10)), ..row.clone() };
