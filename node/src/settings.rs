@@ -65,7 +65,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "scan_page_entries_max",
-        meaning: "Most entries in one page of a scan.",
+        meaning: "Most entries in one page of a scan. It has fewer where leaves hold few.",
         default: "1000",
         bounds: Bounds::Integer { min: 1, max: 100_000 },
         applies: Applies::Live,

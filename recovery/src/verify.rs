@@ -78,20 +78,21 @@ pub(crate) fn verify(
 }
 
 /// Checks a slot of a copy beside others that go on: what it holds, and nothing of what the extents of all
-/// slots share.
+/// slots share. Whether there was something to check: a router that is still to be built has nothing.
 pub(crate) fn verify_part(
     node: &Region,
     extent: &Region,
     part: Part,
     threads: usize,
     progress: &Progress,
-) -> Result<(), RecoveryError> {
+) -> Result<bool, RecoveryError> {
     let check = Check { node, extent, part, progress };
-    if !check.is_unbuilt_router()? {
-        let mut restore = ExtentAllocator::restore(extent.spec().bytes);
-        check.meganode_of_part(threads, &mut restore)?;
+    if check.is_unbuilt_router()? {
+        return Ok(false);
     }
-    Ok(())
+    let mut restore = ExtentAllocator::restore(extent.spec().bytes);
+    check.meganode_of_part(threads, &mut restore)?;
+    Ok(true)
 }
 
 #[derive(Clone, Copy)]

@@ -58,8 +58,9 @@ pub const PAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - PAGE_
 
 /// Most leaves that one page looks at, by whomever. Deletes leave leaves without entries: a scan over any
 /// number of them would hold up a worker's turn, or take longer than a one-sided read may. The page ends
-/// after so many with what it has, which may be nothing, and the scan goes on behind them. They are more than
-/// a full page of entries takes where leaves are half full.
+/// after so many with what it has, which may be nothing, and the scan goes on behind them. Where keys are
+/// short they are more than a full page of entries takes; of long ones in leaves that are half full a page
+/// has fewer entries for it.
 pub const PAGE_LEAVES_MAX: usize = 256;
 
 // The scan always advances: an entry of the longest key fits an empty page, if need be without its value.

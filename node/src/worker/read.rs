@@ -184,7 +184,8 @@ impl Worker {
         let reply_header = self.reply_header(header, pair);
         match fill_page(&self.pairs, &reply_header, scan, limit, &mut message) {
             Ok((csn, leaves)) => {
-                let looked_at = leaves * self.options.tree_node_bytes;
+                // The leaf where it begins is looked at by every scan.
+                let looked_at = leaves.saturating_sub(1) * self.options.tree_node_bytes;
                 self.reads.vain_bytes += looked_at.saturating_sub(message.len());
                 self.push_encoded(connection, Dependence::on(pair, csn), &message);
             }

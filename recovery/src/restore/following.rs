@@ -107,13 +107,15 @@ impl Restore {
         let slot = SlotIndex(u32::try_from(at).unwrap_or(u32::MAX));
         let used = node.splits.slot_use(slot);
         let is_settled = used != SlotUse::Free && node.splits.target_of(slot).is_none();
-        let checked = (is_settled && !node.has_hidden(slot) && end > NodeIndex::ROOT).then_some(reached);
-        if checked.is_some() {
+        let is_whole = is_settled && !node.has_hidden(slot) && end > NodeIndex::ROOT;
+        let mut checked = None;
+        if is_whole {
             let slot = self.slot(slot);
             let (geometry, state) = (self.geometry, TreeNodeState::Valid);
             let part = Part { geometry, slot, used, state, nodes_end: end, checked: None };
             let threads = self.environment.options.threads;
-            verify_part(node.writer.region(), extent.writer.region(), part, threads, &self.progress)?;
+            let (node, extent) = (node.writer.region(), extent.writer.region());
+            checked = verify_part(node, extent, part, threads, &self.progress)?.then_some(reached);
         }
         self.copied.iter_mut().for_each(|copied| copied.verified.push(checked));
         Ok(true)
