@@ -8,7 +8,7 @@
 //!      +-- incidents: claim, plan, close <-- membership <-- taken, refused, times --------+
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
@@ -81,6 +81,8 @@ pub struct ClusterAgent {
     sessions: Sessions,
     notice_writer: Notices,
     membership: Membership,
+    /// The pairs of moves hither in which this node takes part.
+    targets: BTreeSet<PairId>,
     /// The node goes: others take over what is to be taken over.
     stopping: bool,
     /// The worker serves.
@@ -112,6 +114,7 @@ impl ClusterAgent {
             sessions: Sessions::new(coordinator.clone()),
             notice_writer: Notices::new(coordinator.clone()),
             membership: Membership::new(options),
+            targets: BTreeSet::new(),
             stopping: false,
             installed: false,
             notices: BTreeMap::new(),
@@ -162,6 +165,11 @@ impl ClusterAgent {
     /// From its next look on it follows the rows of balance, too.
     pub(crate) fn follow_balance(&mut self) {
         self.watch.follow_balance();
+    }
+
+    /// The pairs of moves hither in which this node takes part.
+    pub(crate) fn set_targets(&mut self, targets: BTreeSet<PairId>) {
+        self.targets = targets;
     }
 
     /// Nothing is taken over any more.
@@ -217,7 +225,8 @@ impl ClusterAgent {
         if self.stopping {
             return Ok(looked);
         }
-        self.membership.set_handed(handed_to(self.watch.view(), self.options.incarnation));
+        let handed = handed_to(self.watch.view(), self.options.incarnation, &self.targets);
+        self.membership.set_handed(handed);
         let commands = self.membership.look(self.watch.view(), now_ns);
         if !commands.is_empty() {
             self.due_ns = 0; // what they change is to be seen at once

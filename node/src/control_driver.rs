@@ -260,6 +260,7 @@ impl<L> ControlDriver<L> {
     /// What the coordinator returns cannot be read: the node has to end.
     pub fn look(&mut self, now_ns: u64) -> Result<Vec<ControlEffect<L>>, ClusterError> {
         self.record_left();
+        self.agent.set_targets(self.moves.targets());
         let looked = self.agent.look(now_ns)?;
         self.unplaced = looked.unplaced;
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];

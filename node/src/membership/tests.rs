@@ -143,6 +143,7 @@ fn mutant_left_behind_forgotten_is_caught() {
 /// A move of the first pair to node 1 that was handed over, and what membership there claims.
 struct Handed {
     view: ClusterView,
+    targets: BTreeSet<PairId>,
     core: Membership,
 }
 
@@ -174,11 +175,11 @@ impl Handed {
         let recovering = PairRow { state: PairState::Recovering, epoch, ..row(1, Some(7), 1) };
         let mut view = view(&[(7, 1), (8, 2)], &[recovering]);
         view.moves.insert(of.pair, of);
-        Handed { view, core: core(7, 1) }
+        Handed { view, targets: BTreeSet::new(), core: core(7, 1) }
     }
 
     fn claims(&mut self) -> usize {
-        self.core.set_handed(handed_to(&self.view, Incarnation(7)));
+        self.core.set_handed(handed_to(&self.view, Incarnation(7), &self.targets));
         let commands = self.core.look(&self.view, SECOND);
         commands.iter().filter(|command| matches!(command, MembershipCommand::TakeOver { .. })).count()
     }
@@ -198,6 +199,19 @@ fn handed_pair_is_left_to_its_move() {
 #[test]
 fn pair_that_others_have_had_since_it_was_handed_over_is_claimed_whatever_its_move_says() {
     assert_eq!(Handed::new(3).claims(), 1);
+}
+
+/// Its source had died, the target had done with it, and none begins by a row that does not read: nobody
+/// served the pair, and balance and drains waited for the move.
+#[test]
+fn handed_pair_whose_moves_row_does_not_read_is_claimed_where_no_target_is_at_it() {
+    let mut handed = Handed::new(2);
+    let key = MoveRow::key(PairId(1));
+    handed.view.unreadable = [(key, "it does not read".to_owned())].into();
+    handed.targets = [PairId(1)].into();
+    assert_eq!(handed.claims(), 0);
+    handed.targets.clear();
+    assert_eq!(handed.claims(), 1);
 }
 
 #[test]

@@ -91,14 +91,21 @@ pub(crate) struct MovesDriver {
 
 /// The pairs that were handed over to an incarnation by moves that are under way: what becomes of them its
 /// moves decide, and not its membership, which would claim them as takeovers that were broken off. A pair
-/// that others have had since is none of them, whatever the move's row says still.
-pub(crate) fn handed_to(view: &ClusterView, incarnation: Incarnation) -> BTreeSet<PairId> {
+/// that others have had since is none of them, whatever the move's row says still. `targets` are the pairs of
+/// [`MovesDriver::targets`]: where a row does not read, none begins, and a pair that has none is nobody's
+/// but its membership's.
+pub(crate) fn handed_to(
+    view: &ClusterView,
+    incarnation: Incarnation,
+    targets: &BTreeSet<PairId>,
+) -> BTreeSet<PairId> {
     let has_gone_on = |of: &MoveRow, row: &PairRow| {
         let handed = (of.epoch_of_target(), Some(incarnation));
         row.epoch >= handed.0 && (row.epoch, row.owner) != handed
     };
     let handed = |of: &&MoveRow| {
-        let is_its = of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
+        let is_at_it = view.move_reads(of.pair) || targets.contains(&of.pair);
+        let is_its = is_at_it && of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
         is_its && of.is_under_way() && !view.pairs.get(&of.pair).is_some_and(|row| has_gone_on(of, row))
     };
     let moves = view.moves.values().filter(|_| !planted(Mutant::HandedClaimed));
@@ -170,6 +177,11 @@ impl MovesDriver {
     /// Whether pairs are on their way from here, or hither.
     pub(crate) fn is_moving(&self) -> bool {
         !self.sources.is_empty() || !self.targets.is_empty()
+    }
+
+    /// The pairs of moves hither in which this node takes part.
+    pub(crate) fn targets(&self) -> BTreeSet<PairId> {
+        self.targets.keys().copied().collect()
     }
 
     /// When the rows are to be looked at next, for what this knows.
@@ -681,8 +693,8 @@ mod tests {
         assert_eq!(kept(driver.look(&view(&of), &own, SECOND)), [false]);
         assert!(!driver.keeps(of.pair));
         let of = move_row(MoveStage::Handed);
-        assert_eq!(handed_to(&view(&of), of.target.incarnation), [of.pair].into());
-        assert!(handed_to(&view(&of), of.source.incarnation).is_empty());
+        assert_eq!(handed_to(&view(&of), of.target.incarnation, &BTreeSet::new()), [of.pair].into());
+        assert!(handed_to(&view(&of), of.source.incarnation, &BTreeSet::new()).is_empty());
     }
 
     /// Nobody served the pair until the next look at the cluster, 50 ms or more later.
