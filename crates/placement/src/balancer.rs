@@ -352,10 +352,13 @@ impl Balancer {
 
     /// Remembers a move that was advised: it may be over before the next look.
     fn begin(&mut self, now_ms: u64, figures: &Figures, planned: &PlannedMove) {
-        let from = figures.members.iter().find(|member| member.node == planned.from);
-        let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == planned.pair));
+        let member = |node| figures.members.iter().find(|member| member.node == node);
+        let held =
+            member(planned.from).and_then(|from| from.pairs.iter().find(|held| held.pair == planned.pair));
         if let Some(held) = held {
-            self.history.comes(now_ms, held);
+            if let Some(to) = member(planned.to) {
+                self.history.comes(now_ms, held, to, true);
+            }
             self.history.carry(now_ms, held, &self.rules);
         }
         let ends = [planned.from, planned.to];

@@ -19,9 +19,8 @@ pub(crate) struct History {
     /// The load of pairs that were moved, as their last owner measured it, and when that was. Their new owner
     /// knows it only after a window: until then it would look idle, and its old one relieved of nothing.
     carried: BTreeMap<PairId, (u64, u64)>,
-    /// What pairs took that were moved, as their last owner reported it, and when that was: their new owner
-    /// reports it a moment later.
-    came: BTreeMap<PairId, (u64, PairLoad)>,
+    /// What pairs took that were moved: their new owner reports it a moment later.
+    came: BTreeMap<PairId, Coming>,
     /// When nodes last took a pair, and gave one, for balance.
     took: BTreeMap<NodeId, u64>,
     gave: BTreeMap<NodeId, u64>,
@@ -45,6 +44,18 @@ pub(crate) struct History {
     cancelled: Option<(PairId, [NodeId; 2])>,
     /// Where the pairs of nodes that drain go, since there last was a place for all of them.
     places: BTreeMap<PairId, NodeId>,
+}
+
+/// A pair that comes to a node, or has come and is not reported there yet.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    at_ms: u64,
+    /// As its last owner reported it.
+    load: PairLoad,
+    to: NodeId,
+    /// What the node has left once the pair has come. Its target takes memory for it when the copy begins, and
+    /// reports so before it reports the pair.
+    left_bytes: u64,
 }
 
 /// A pair that was to leave, and did not.
@@ -71,11 +82,15 @@ impl History {
             self.drain_ms = Some(now_ms);
         }
         self.observe_ends(now_ms, figures);
+        self.forget_reported(figures);
         if let Some(moving) = figures.moving {
-            let from = figures.members.iter().find(|member| member.node == moving.from);
-            let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
+            let member = |node| figures.members.iter().find(|member| member.node == node);
+            let held =
+                member(moving.from).and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
             if let Some(held) = held {
-                self.comes(now_ms, held);
+                if let Some(to) = member(moving.to) {
+                    self.comes(now_ms, held, to, false);
+                }
                 self.carry(now_ms, held, rules);
             } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
                 *at_ms = now_ms;
@@ -99,12 +114,21 @@ impl History {
         self.failing.retain(|pair, _| leaving.contains(pair));
         let rest_ms = rules.node_rest_ms;
         self.carried.retain(|_, (_, at)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
-        self.came.retain(|_, (at, _)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
+        self.came.retain(|_, came| left(now_ms, came.at_ms, rules.window_ms.saturating_mul(2)).is_some());
         self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.gave.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.relieved.retain(|_, at| left(now_ms, *at, rules.pair_rest_ms).is_some());
         self.ended.retain(|_, (at, _)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.failed.retain(|_, (at, _)| left(now_ms, *at, rules.retry_ms).is_some());
+    }
+
+    /// What has come and is reported there counts as reported.
+    fn forget_reported(&mut self, figures: &Figures) {
+        let is_reported = |pair: PairId, to: NodeId| {
+            let mut members = figures.members.iter().filter(|member| member.node == to);
+            members.any(|to| to.pairs.iter().any(|held| held.pair == pair && held.load.is_some()))
+        };
+        self.came.retain(|pair, came| !is_reported(*pair, came.to));
     }
 
     /// Takes in whether the move that was under way, or was cancelled, is over. One that is under way has
@@ -195,23 +219,33 @@ impl History {
         }
     }
 
-    /// Remembers what a pair takes, because it is about to come to who has not reported that.
-    pub(crate) fn comes(&mut self, now_ms: u64, held: &HeldPair) {
-        if let Some(load) = held.load {
-            self.came.insert(held.pair, (now_ms, load));
-        }
+    /// Remembers what a pair takes, and what is left where it goes, because it is about to come to who has not
+    /// reported that. Of a move that is not new its target may have reported already that it has less.
+    pub(crate) fn comes(&mut self, now_ms: u64, held: &HeldPair, to: &MemberFigures, is_new: bool) {
+        let Some(load) = held.load else { return };
+        let known = self.came.get(&held.pair).filter(|came| !is_new && came.to == to.node);
+        let left_bytes = match known {
+            Some(came) => came.left_bytes,
+            None => self.memory_left(to).saturating_sub(load.memory_bytes),
+        };
+        self.came.insert(held.pair, Coming { at_ms: now_ms, load, to: to.node, left_bytes });
     }
 
     /// What a pair took at its last owner.
     pub(crate) fn came(&self, pair: PairId) -> Option<PairLoad> {
-        self.came.get(&pair).map(|(_, load)| *load)
+        self.came.get(&pair).map(|came| came.load)
     }
 
-    /// Memory that a node has left, less what pairs take there that it has not reported yet.
+    /// Memory that a node has left: what it has reported, and no more than what pairs leave there that have
+    /// come and that it has not reported yet.
     pub(crate) fn memory_left(&self, member: &MemberFigures) -> u64 {
-        let unreported = member.pairs.iter().filter(|held| held.load.is_none() && !self.came.is_empty());
-        let comes = unreported.filter_map(|held| self.came(held.pair)).map(|load| load.memory_bytes);
-        member.memory_left_bytes.saturating_sub(comes.fold(0, u64::saturating_add))
+        if self.came.is_empty() {
+            return member.memory_left_bytes;
+        }
+        let unreported = member.pairs.iter().filter(|held| held.load.is_none());
+        let came = unreported.filter_map(|held| self.came.get(&held.pair));
+        let left = came.filter(|came| came.to == member.node).map(|came| came.left_bytes);
+        left.fold(member.memory_left_bytes, u64::min)
     }
 
     /// A move came to nothing.

@@ -235,6 +235,26 @@ fn memory_of_pairs_that_have_come_and_are_not_reported_yet_is_not_left() {
     rest(balancer.look(NOW_MS + 1_000, &figures).step);
 }
 
+/// A target takes the memory of a pair when its copy begins, and reports that before it reports the pair: what
+/// the pair takes was counted twice meanwhile.
+#[test]
+fn memory_that_a_target_has_reported_as_taken_is_not_counted_again() {
+    let mut figures = cluster(&[vec![pair(60, 0), pair(40, 0)], vec![], vec![]]);
+    at(&mut figures, 1).draining = true;
+    for (node, left) in [(2, 100), (3, 55)] {
+        at(&mut figures, node).memory_left_bytes = left * MIB;
+    }
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!((first.pair, first.to), (PairId(100), NodeId(2)));
+    carry_out(&mut figures, &first, Arrival::Moved(MoveCause::Drain));
+    at(&mut figures, 2).pairs[0].load = None;
+    assert_eq!(at(&mut figures, 2).memory_left_bytes, 40 * MIB, "it has reported that");
+    at(&mut figures, 3).memory_left_bytes = 0;
+    let second = planned(balancer.look(NOW_MS + 1_000, &figures).step);
+    assert_eq!((second.pair, second.to), (PairId(101), NodeId(2)));
+}
+
 /// A node under load always had another fresh pair. Those of the nodes after it grew old, and balance never
 /// had its turn.
 #[test]
