@@ -364,6 +364,22 @@ impl ClusterSnapshot {
     pub fn is_unseen(&self) -> bool {
         self.revision == 0 && self.members.is_empty() && self.pairs.is_empty()
     }
+
+    /// Whether the row of a pair's move reads; of one that does not, what is known is of before.
+    #[must_use]
+    pub fn move_reads(&self, pair: PairId) -> bool {
+        let key = format!("`{}`", MoveRow::key(pair));
+        !self.unreadable.iter().any(|row| row.starts_with(&key))
+    }
+
+    /// The moves under way that may still bring a pair to a node. By a row that does not read nothing is
+    /// handed over: where that has not happened before, such a move brings nothing.
+    #[must_use]
+    pub fn moves_that_bring(&self) -> Vec<MoveRow> {
+        let is_handed = |of: &MoveRow| self.pairs.iter().any(|row| row.pair == of.pair && of.is_handed(row));
+        let brings = |of: &&MoveRow| of.is_under_way() && (self.move_reads(of.pair) || is_handed(of));
+        self.moves.iter().filter(brings).cloned().collect()
+    }
 }
 
 /// A node's figures. The JSON leaves the cluster out: it has a document of its own.

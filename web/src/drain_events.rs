@@ -32,7 +32,7 @@ pub(crate) struct DrainNews {
 
 /// Pairs that a node has, that wait for it, or that moves may still bring there.
 pub(crate) fn pairs_of(cluster: &ClusterSnapshot, node: NodeId) -> u64 {
-    pairs_left(node, &cluster.pairs, &cluster.moves)
+    pairs_left(node, &cluster.pairs, &cluster.moves_that_bring())
 }
 
 /// What is new.
@@ -104,8 +104,12 @@ fn drain_news(what: &str, row: &DrainRow, text: String) -> DrainNews {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::{EpochRow, MoveStage, PairRow};
+    use cell_terms::{Csn, Durability};
+
     use super::*;
     use crate::api::regions::tests::pair_row;
+    use crate::move_events::tests::move_row;
 
     fn row(since_unix_ms: u64) -> DrainRow {
         let (who, why) = ("ops".to_owned(), Some("new disk".to_owned()));
@@ -148,5 +152,33 @@ mod tests {
             "node-3 is not to be emptied any more",
         ];
         assert_eq!(texts, expected);
+    }
+
+    /// It was never drained: nobody ends a move of which the row does not read.
+    #[test]
+    fn move_whose_row_does_not_read_brings_no_pair_unless_it_was_handed_over() {
+        let of = move_row(MoveStage::Copying);
+        let (source, target) = (of.source, of.target);
+        let served = PairRow { node: source.node, epoch: of.epoch, ..pair_row(3, source.incarnation.0) };
+        let cut = EpochRow { epoch: of.epoch, durability: Durability::Sync, cut: Some(Csn(7)) };
+        let handed = PairRow {
+            node: target.node,
+            epoch: of.epoch_of_target(),
+            history: vec![cut],
+            ..pair_row(3, target.incarnation.0)
+        };
+        let look = |row: &PairRow, unreadable: &[&str]| {
+            let cluster = ClusterSnapshot {
+                pairs: vec![row.clone()],
+                moves: vec![of.clone()],
+                unreadable: unreadable.iter().map(|row| (*row).to_owned()).collect(),
+                ..ClusterSnapshot::default()
+            };
+            [source.node, target.node].map(|node| pairs_of(&cluster, node))
+        };
+        let garbled = ["`move/00000003`: cannot read a move"];
+        assert_eq!(look(&served, &[]), [1, 1]);
+        assert_eq!(look(&served, &garbled), [1, 0]);
+        assert_eq!(look(&handed, &garbled), [1, 1], "it may go back by the pair's row alone");
     }
 }

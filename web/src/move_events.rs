@@ -28,14 +28,8 @@ pub(crate) fn between(before: &ClusterSnapshot, now: &ClusterSnapshot) -> Vec<Mo
         let then = before.moves.iter().find(|then| then.pair == of.pair && then.number == of.number);
         news(then, of)
     };
-    let garbled = |of: &&MoveRow| of.is_under_way() && reads(before, of) && !reads(now, of);
+    let garbled = |of: &&MoveRow| of.is_under_way() && before.move_reads(of.pair) && !now.move_reads(of.pair);
     now.moves.iter().flat_map(new).chain(now.moves.iter().filter(garbled).map(unreadable)).collect()
-}
-
-/// Whether the move's row reads; of one that does not, what is known is of before.
-fn reads(look: &ClusterSnapshot, of: &MoveRow) -> bool {
-    let key = format!("`{}`", MoveRow::key(of.pair));
-    !look.unreadable.iter().any(|row| row.starts_with(&key))
 }
 
 /// Its row does not read any more.

@@ -78,7 +78,7 @@ pub(crate) struct Rows {
     pub(crate) members: Vec<MemberRow>,
     pub(crate) pairs: Vec<PairRow>,
     pub(crate) drains: Vec<DrainRow>,
-    /// Only for how far a drain is: no plan asks for them.
+    /// Those that may still bring a pair to a node. Only for how far a drain is: no plan asks for them.
     pub(crate) moves: Vec<MoveRow>,
     /// Why nobody balances, and so nobody carries drains out.
     pub(crate) nobody_balances: Option<String>,

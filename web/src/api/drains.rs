@@ -89,7 +89,7 @@ impl ClusterDocument for DrainsDocument {
             members: cluster.members.clone(),
             pairs: cluster.pairs.clone(),
             drains: cluster.drains.clone(),
-            moves: cluster.moves.clone(),
+            moves: cluster.moves_that_bring(),
             nobody_balances: why_nobody(cluster).map(|why| format!("nobody balances: {why}")),
         };
         DrainsBody { drains: views(&rows, &parts, now_unix_ms()) }
