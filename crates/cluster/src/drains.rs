@@ -364,9 +364,10 @@ impl Drains {
             Some(_) => {}
             None => self.check_reads(node)?,
         }
+        // Moves first: of a pair that comes meanwhile, the move is seen, or the pair's row.
+        let moves = Moves::new(self.coordinator.clone()).list()?;
         let (pairs, _) = Table::new(self.coordinator.clone()).pairs()?;
         // Also those that it gave up in order, which wait for it, and those that are on their way there.
-        let moves = Moves::new(self.coordinator.clone()).list()?;
         let pairs = pairs_left(node, &pairs, &moves);
         if pairs > 0 {
             return Err(NodeRefusal::OwnsPairs { node, pairs }.into());

@@ -248,9 +248,10 @@ fn ask(events: &Sender<Event>, step: ScaleStep) -> ScaleDone {
 
 /// Adds what the coordinator knows of the nodes, and those that have a row and no place any more.
 fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
+    // Moves first: of a pair that comes meanwhile, the move is seen, or the pair's row.
+    let moves = Moves::new(coordinator.clone()).list()?;
     let (pairs, _) = Table::new(coordinator.clone()).pairs()?;
     let drains = Drains::new(coordinator.clone()).list()?;
-    let moves = Moves::new(coordinator.clone()).list()?;
     for number in drains.iter().filter_map(|row| u16::try_from(row.node.0).ok()) {
         if !nodes.iter().any(|of| of.node == number) {
             nodes.push(ScaleNode { node: number, state: LEFT.to_owned(), ..ScaleNode::default() });
@@ -305,7 +306,13 @@ impl ScaleClient {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{MemberRow, Members, Sim, SimLink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use cell_cluster::{
+        CoordinatorRequest, CopyProgress, MemberRow, Members, MoveOutcome, Ownership, Response,
+        ServingAddress, Sim, SimLink,
+    };
+    use cell_terms::{Csn, Durability};
 
     use super::*;
     use crate::dev::drain::tests::enter;
@@ -342,6 +349,51 @@ mod tests {
         end_rows(&coordinator, &all, is_scaled_away).unwrap();
         permit(&coordinator, 4).unwrap();
         assert_eq!(rows(&coordinator), left[..1]);
+    }
+
+    /// A way to the coordinator on which another does something right after the moves or the pairs were
+    /// listed, whichever is first.
+    struct Between<F>(SimLink, AtomicBool, F);
+
+    impl<F: Fn() + Send + Sync> Coordinator for Between<F> {
+        fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+            let Between(link, is_done, other) = self;
+            let response = link.call(request);
+            let is_listed = matches!(request, CoordinatorRequest::List { prefix, .. }
+                if prefix == "move/" || prefix == "pair/");
+            if is_listed && !is_done.swap(true, Ordering::SeqCst) {
+                other();
+            }
+            response
+        }
+    }
+
+    /// It was counted by neither, and its node was stopped.
+    #[test]
+    fn pair_that_comes_while_the_rows_are_read_is_counted() {
+        let link = Sim::new(1).link();
+        enter(&link, 0, 0, 10);
+        enter(&link, 1, 100, 0);
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        let (table, moves) = (Table::new(coordinator.clone()), Moves::new(coordinator.clone()));
+        let members = Members::new(coordinator).list().unwrap();
+        let target = members.iter().find(|row| row.node == NodeId(1)).unwrap();
+        let of = moves.begin(table.pairs().unwrap().0[0].pair, target, "test").unwrap();
+        moves.accept(of.name()).unwrap();
+        moves.progress(of.name(), &CopyProgress { is_ready: true, ..CopyProgress::default() }).unwrap();
+        let other = move || {
+            let owned = |epoch, incarnation| Ownership { pair: of.pair, epoch, incarnation };
+            table.hand(owned(of.epoch, of.source.incarnation), Csn(7), of.name()).unwrap();
+            let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+            let handed = owned(of.epoch_of_target(), of.target.incarnation);
+            table.publish(handed, Durability::Sync, &place).unwrap();
+            moves.close(of.name(), &MoveOutcome::Moved).unwrap();
+        };
+        let slow: Arc<dyn Coordinator> = Arc::new(Between(link, AtomicBool::new(false), other));
+        let node = |node| ScaleNode { node, ..ScaleNode::default() };
+        let mut nodes = vec![node(0), node(1)];
+        add_rows(&mut nodes, &slow).unwrap();
+        assert_eq!(nodes[1].pairs, 1);
     }
 
     /// A supervisor of these nodes.

@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClusterError, ClusterTerms, Coordinator, DrainAuthor, DrainPlanned, Drains, Fault, JoinedNodes,
-    JoinedRow, Joining, LeaseTerms, MemberRow, Members, MoveRefusal, Moves, NewPair, NodeRefusal,
-    PairGeometry, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
+    ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, CopyProgress, DrainAuthor, DrainPlanned,
+    Drains, Fault, JoinedNodes, JoinedRow, Joining, LeaseTerms, MemberRow, Members, MoveOutcome, MoveRefusal,
+    Moves, NewPair, NodeRefusal, Ownership, PairGeometry, Response, ServingAddress, Sim, SimLink, Table,
+    Transaction, Watch,
 };
-use cell_terms::{Durability, Incarnation, NodeId};
+use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
 const AUTHOR: DrainAuthor<'_> = DrainAuthor { who: "ops", why: Some("new disk"), now_unix_ms: 9 };
 const LEASE_MS: u64 = 500;
@@ -42,15 +44,18 @@ fn cluster(nodes: u32) -> (Sim, SimLink, Drains, Vec<Incarnation>) {
     (sim, link, drains, leases)
 }
 
-fn create(link: &SimLink, node: u32, incarnation: Incarnation) -> cell_cluster::Ownership {
+fn create(link: &SimLink, node: u32, incarnation: Incarnation) -> Ownership {
     let geometry =
         PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
     let table = Table::new(Arc::new(link.clone()));
     let new = NewPair { incarnation, node: NodeId(node), geometry };
     let ownership = table.create_pair(&new).unwrap().ownership;
-    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
-    table.publish(ownership, Durability::Sync, &place).unwrap();
+    table.publish(ownership, Durability::Sync, &place()).unwrap();
     ownership
+}
+
+fn place() -> ServingAddress {
+    ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 }
 }
 
 fn refusal<T: std::fmt::Debug>(answer: Result<T, ClusterError>) -> NodeRefusal {
@@ -274,6 +279,48 @@ fn node_is_removed_when_it_has_nothing_and_does_not_run_or_drains() {
     assert!(matches!(refusal(drains.begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Removed { .. }));
     drains.end(&[NodeId(2)]).unwrap();
     join(&link, 2).unwrap();
+}
+
+/// A way to the coordinator on which another does something right after the moves or the pairs were listed,
+/// whichever is first.
+struct Between<F> {
+    link: SimLink,
+    is_done: AtomicBool,
+    other: F,
+}
+
+impl<F: Fn() + Send + Sync> Coordinator for Between<F> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        let response = self.link.call(request);
+        let is_listed = matches!(request, CoordinatorRequest::List { prefix, .. }
+            if prefix == "move/" || prefix == "pair/");
+        if is_listed && !self.is_done.swap(true, Ordering::SeqCst) {
+            (self.other)();
+        }
+        response
+    }
+}
+
+/// It was counted by neither: the pair was seen before it came, and the move when it was over.
+#[test]
+fn pair_that_comes_while_the_rows_are_read_is_left() {
+    let (_sim, link, drains, leases) = cluster(2);
+    let (ownership, target) = (create(&link, 0, leases[0]), leases[1]);
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+    let (table, moves) = (Table::new(coordinator.clone()), Moves::new(coordinator));
+    let of = moves.begin(ownership.pair, &row(1, target), "test").unwrap();
+    moves.accept(of.name()).unwrap();
+    moves.progress(of.name(), &CopyProgress { is_ready: true, ..CopyProgress::default() }).unwrap();
+    drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    let other = move || {
+        let handed = table.hand(ownership, Csn(7), of.name()).unwrap();
+        let handed = Ownership { pair: handed.pair, epoch: handed.epoch, incarnation: target };
+        table.publish(handed, Durability::Sync, &place()).unwrap();
+        moves.close(of.name(), &MoveOutcome::Moved).unwrap();
+    };
+    let slow = Between { link, is_done: AtomicBool::new(false), other };
+    let owns = NodeRefusal::OwnsPairs { node: NodeId(1), pairs: 1 };
+    assert_eq!(refusal(Drains::new(Arc::new(slow)).check_remove(NodeId(1))), owns);
 }
 
 /// It was known to nobody once it was lost and the others were restarted.
