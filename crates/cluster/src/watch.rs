@@ -356,7 +356,8 @@ impl ClusterView {
                 let row: MoveRow = parse("a move", text)?;
                 self.moves.insert(row.pair, row);
             }
-            (KEY_MOVES, None) => {} // moves are replaced, never removed
+            // Moves are replaced. An operator may delete one whose row does not read.
+            (KEY_MOVES, None) => drop(id.parse().ok().and_then(|id| self.moves.remove(&PairId(id)))),
             (KEY_DRAINS, Some(text)) => {
                 let row: DrainRow = parse("a drain", text)?;
                 self.drains.insert(row.node, row);

@@ -416,6 +416,22 @@ fn watch_shows_a_move_and_what_became_of_it() {
     assert_eq!(other.view().moves, watch.view().moves);
 }
 
+/// It was under way to all that had seen it, until they were restarted.
+#[test]
+fn move_whose_row_is_deleted_is_known_no_more() {
+    let sim = Sim::new(7);
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    let pair = wanted(&sim).row.pair;
+    watch.look().unwrap();
+    let (link, key) = (sim.link(), MoveRow::key(pair));
+    link.transact(Transaction::new().put(&key, "garbage")).unwrap();
+    watch.look().unwrap();
+    assert!(!watch.view().move_reads(pair) && watch.view().moves.contains_key(&pair));
+    link.transact(Transaction::new().delete(&key)).unwrap();
+    assert!(watch.look().unwrap().changed);
+    assert!(watch.view().move_reads(pair) && watch.view().moves.is_empty());
+}
+
 #[test]
 fn move_whose_answer_was_lost_begins_once() {
     let sim = Sim::new(7);
