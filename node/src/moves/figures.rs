@@ -20,7 +20,7 @@ pub(super) struct MoveFigures {
     /// What is counted of its copy.
     copied_bytes: u64,
     copied_ns: u64,
-    /// What this end wrote that has become of it.
+    /// What has become of it, as this end wrote it or was to.
     wrote: Option<MoveEnd>,
 }
 
@@ -82,6 +82,11 @@ impl MoveFigures {
     /// This end has written something, or has not; what the move becomes by that.
     pub(super) fn note_write(&mut self, wrote: &Result<(), ClusterError>, becomes: Option<MoveEnd>) {
         self.wrote = becomes.filter(|_| wrote.is_ok()).or(self.wrote);
+    }
+
+    /// The pair's row has decided what becomes of it, whether that can be written or not.
+    pub(super) fn decided(&mut self, end: MoveEnd) {
+        self.wrote = Some(end);
     }
 
     /// It is over at this end.
@@ -152,7 +157,13 @@ mod tests {
         of.outcome = Some(MoveOutcome::Cancelled);
         figures.end(&mut counts, Some(&of));
         MoveFigures::begin(&mut counts, 0).end(&mut counts, None);
-        let expected = MoveEndCounts { started: 3, back: 1, cancelled: 1, given_up: 1, ..Default::default() };
+        of.outcome = None;
+        let mut figures = MoveFigures::begin(&mut counts, 0);
+        figures.decided(MoveEnd::Moved);
+        figures.note_write(&lost, Some(MoveEnd::Moved));
+        figures.end(&mut counts, Some(&of));
+        let ends = MoveEndCounts { started: 4, moved: 1, back: 1, ..Default::default() };
+        let expected = MoveEndCounts { cancelled: 1, given_up: 1, ..ends };
         assert_eq!(counts, expected);
     }
 }

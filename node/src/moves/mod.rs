@@ -21,7 +21,7 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
-use crate::move_counts::MoveCounts;
+use crate::move_counts::{MoveCounts, MoveEnd};
 use crate::takeovers::KeptPair;
 use crate::wall_clock::WallClock;
 use figures::MoveFigures;
@@ -377,6 +377,7 @@ impl MovesDriver {
             SourceAction::Close(outcome) => {
                 wrote = self.moves.close(name, &outcome).map(drop);
                 source.core.close_ended(wrote.as_ref().copied());
+                source.figures.decided(MoveEnd::of(&outcome));
             }
             SourceAction::End => {
                 source.figures.end(&mut self.counts.source, of);
@@ -501,6 +502,7 @@ impl MovesDriver {
             TargetAction::Close(outcome) => {
                 wrote = self.moves.close(name, &outcome).map(drop);
                 target.core.close_ended(wrote.as_ref().copied());
+                target.figures.decided(MoveEnd::of(&outcome));
             }
             TargetAction::End => {
                 target.figures.end(&mut self.counts.target, seen.of);
@@ -752,6 +754,34 @@ mod tests {
         seen.members.remove(&of.target.incarnation);
         driver.look(&seen, &[], 3 * SECOND);
         assert_eq!(row().outcome, Some(MoveOutcome::Moved));
+    }
+
+    /// It was counted as given up.
+    #[test]
+    fn move_that_its_target_serves_counts_as_moved_though_its_row_does_not_read() {
+        let link = Sim::new(1).link();
+        let mut of = move_row(MoveStage::Ready);
+        for side in [&mut of.source, &mut of.target] {
+            side.incarnation = link.grant(1_000).unwrap().lease;
+        }
+        put(&link, &pair_row(&of, false), Some(&of));
+        let incarnation = of.source.incarnation;
+        let own = [Ownership { pair: of.pair, epoch: of.epoch, incarnation }];
+        let mut driver = driver_of(incarnation, link.clone());
+        assert_eq!(tickets(driver.look(&view(&of), &own, SECOND)), [(true, 1)]);
+        driver.frozen((of.pair, 1), of.epoch, Csn(7), [SECOND; 2], &view(&of));
+        let handed = Moves::new(Arc::new(link.clone())).of(of.pair).unwrap().unwrap();
+        assert_eq!(handed.stage, MoveStage::Handed);
+        link.transact(Transaction::new().put(MoveRow::key(of.pair), "garbage")).unwrap();
+        let mut seen = view(&handed);
+        seen.unreadable = [(MoveRow::key(of.pair), "it does not read".to_owned())].into();
+        seen.pairs.insert(of.pair, published_row(&handed));
+        for _ in 0..3 {
+            driver.look(&seen, &[], SECOND);
+        }
+        assert!(!driver.is_moving());
+        let counts = driver.counts().source;
+        assert_eq!((counts.moved, counts.given_up), (1, 0));
     }
 
     /// It was given up, though the target's node, or the source's, had the pair a moment later.
