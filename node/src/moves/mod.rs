@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
-    PairRow, Table, TakenBack,
+    ClusterError, ClusterView, CopyProgress, MoveDates, MoveName, MoveOutcome, MoveRow, MoveStage, Moves,
+    Ownership, PairRow, Table, TakenBack,
 };
 use cell_pair::Pair;
 use cell_recovery::Progress;
@@ -199,7 +199,7 @@ impl MovesDriver {
             if verdict.is_none() && view.move_reads(of.pair) {
                 self.begin(of, owned, &mut effects);
             }
-            if self.is_to_close(of, view, verdict.is_some()) {
+            if view.move_reads(of.pair) && self.is_to_close(of, view, verdict.is_some()) {
                 self.close(of, verdict);
             }
         }
@@ -370,8 +370,7 @@ impl MovesDriver {
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
             SourceAction::TakeBack => wrote = self.take_back(pair, of),
             SourceAction::GiveUp { why } => {
-                tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = give_up(&self.moves, name, &why);
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::Close(outcome) => {
@@ -495,8 +494,7 @@ impl MovesDriver {
                 follows = target.core.return_ended(wrote.as_ref().copied());
             }
             TargetAction::GiveUp { why } => {
-                tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = give_up(&self.moves, name, &why);
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::Close(outcome) => {
@@ -522,6 +520,13 @@ impl MovesDriver {
             Err(error) => tracing::debug!(%error, %pair, "a move is not taken further just now"),
         }
     }
+}
+
+/// It is said once it is so: of a row that does not read that is tried again with each look.
+fn give_up(moves: &Moves, name: MoveName, why: &str) -> Result<(), ClusterError> {
+    moves.end(name, &MoveOutcome::GivenUp { why: why.to_owned() })?;
+    tracing::warn!(pair = name.pair.0, why, "a move is given up");
+    Ok(())
 }
 
 fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
@@ -847,6 +852,24 @@ mod tests {
                 "the target never served it"
             );
         }
+    }
+
+    /// That was tried, and logged, with each look.
+    #[test]
+    fn decided_move_whose_row_does_not_read_is_closed_once_it_does() {
+        let of = move_row(MoveStage::Handed);
+        let link = Sim::new(1).link();
+        put(&link, &published_row(&of), Some(&of));
+        let mut driver = driver_of(of.source.incarnation, link.clone());
+        let outcome = || Moves::new(Arc::new(link.clone())).of(of.pair).unwrap().unwrap().outcome;
+        let mut seen = view(&of);
+        seen.pairs.insert(of.pair, published_row(&of));
+        seen.unreadable = [(MoveRow::key(of.pair), "it does not read".to_owned())].into();
+        driver.look(&seen, &[], SECOND);
+        assert_eq!(outcome(), None);
+        seen.unreadable.clear();
+        driver.look(&seen, &[], SECOND);
+        assert_eq!(outcome(), Some(MoveOutcome::Moved));
     }
 
     #[test]
