@@ -522,7 +522,7 @@ impl MovesDriver {
     }
 }
 
-/// It is said once it is so: of a row that does not read that is tried again with each look.
+/// Warns only where it took effect: of a row that does not read it is tried again with each look.
 fn give_up(moves: &Moves, name: MoveName, why: &str) -> Result<(), ClusterError> {
     moves.end(name, &MoveOutcome::GivenUp { why: why.to_owned() })?;
     tracing::warn!(pair = name.pair.0, why, "a move is given up");

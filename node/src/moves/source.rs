@@ -373,8 +373,9 @@ impl SourceMove {
     pub(super) fn write_ended(&mut self, ended: Result<(), &ClusterError>) {
         if let (Err(ClusterError::Unreadable { .. }), SourceState::GivingUp { why }) =
             (ended, &mut self.state)
+            && [STALLED, AT_HANDING].contains(&why.as_str())
         {
-            ROW_UNREADABLE.clone_into(why); // said once it reads again
+            ROW_UNREADABLE.clone_into(why); // that is why, and is said once it reads again
         }
         let is_over = match ended {
             Ok(()) => true,
@@ -543,6 +544,17 @@ mod tests {
         assert_eq!(story.next(), Some(SourceAction::GiveUp { why: ROW_UNREADABLE.to_owned() }));
         story.core.write_ended(Ok(()));
         assert_eq!(story.next(), Some(SourceAction::End));
+    }
+
+    /// It was said that its row could not be read.
+    #[test]
+    fn reason_of_a_move_stays_though_its_row_does_not_read_when_it_is_to_be_written() {
+        let mut story = Story::new();
+        story.other_lives = false;
+        let why = SourceAction::GiveUp { why: TARGET_ENDED.to_owned() };
+        assert_eq!(story.next(), Some(why.clone()));
+        story.core.write_ended(Err(&unreadable()));
+        assert_eq!(story.next(), Some(why));
     }
 
     /// Its memory was kept until somebody had mended the row.

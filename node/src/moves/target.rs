@@ -344,8 +344,10 @@ impl TargetMove {
     pub(super) fn write_ended(&mut self, ended: Result<(), &ClusterError>) {
         match ended {
             Err(ClusterError::Unreadable { .. }) => {
-                if let TargetState::GivingUp { why } = &mut self.state {
-                    ROW_UNREADABLE.clone_into(why); // said once it reads again
+                if let TargetState::GivingUp { why } = &mut self.state
+                    && why.as_str() == STALLED
+                {
+                    ROW_UNREADABLE.clone_into(why); // that is why, and is said once it reads again
                 }
             }
             Ok(()) | Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. })) => {
@@ -505,6 +507,13 @@ mod tests {
         let mut story = Story::copying();
         story.core.copy_failed("no memory", CopyFailure::Final);
         assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }));
+        story.core.write_ended(Err(&unreadable()));
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }), "as it was");
+        let mut story = Story::copying();
+        assert_eq!(story.next(), None);
+        story.now_ns += STALLED_NS;
+        assert_eq!((story.next(), story.next()), (Some(TargetAction::Drop), None));
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: STALLED.to_owned() }));
         story.core.write_ended(Err(&unreadable()));
         assert_eq!(story.next(), Some(TargetAction::GiveUp { why: ROW_UNREADABLE.to_owned() }));
         let mut story = Story::copying();
