@@ -365,6 +365,12 @@ impl ClusterSnapshot {
         self.revision == 0 && self.members.is_empty() && self.pairs.is_empty()
     }
 
+    /// Whether an incarnation lives, as the last look showed it.
+    #[must_use]
+    pub fn lives(&self, incarnation: Incarnation) -> bool {
+        self.members.iter().any(|member| member.incarnation == incarnation)
+    }
+
     /// Whether the row of a pair's move reads; of one that does not, what is known is of before.
     #[must_use]
     pub fn move_reads(&self, pair: PairId) -> bool {

@@ -32,7 +32,7 @@ pub(crate) struct DrainNews {
 
 /// Pairs that a node has, that wait for it, or that moves may still bring there.
 pub(crate) fn pairs_of(cluster: &ClusterSnapshot, node: NodeId) -> u64 {
-    pairs_left(node, &cluster.pairs, &cluster.moves_that_bring())
+    pairs_left(node, &cluster.pairs, &cluster.moves_that_bring(), |of| cluster.lives(of))
 }
 
 /// What is new.
@@ -104,7 +104,7 @@ fn drain_news(what: &str, row: &DrainRow, text: String) -> DrainNews {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MoveStage, PairRow};
+    use cell_cluster::{EpochRow, MemberRow, MoveStage, PairRow};
     use cell_terms::{Csn, Durability};
 
     use super::*;
@@ -167,18 +167,28 @@ mod tests {
             history: vec![cut],
             ..pair_row(3, target.incarnation.0)
         };
-        let look = |row: &PairRow, unreadable: &[&str]| {
+        let member = MemberRow {
+            incarnation: source.incarnation,
+            node: source.node,
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let look = |row: &PairRow, unreadable: &[&str], members: &[MemberRow]| {
             let cluster = ClusterSnapshot {
                 pairs: vec![row.clone()],
+                members: members.to_vec(),
                 moves: vec![of.clone()],
                 unreadable: unreadable.iter().map(|row| (*row).to_owned()).collect(),
                 ..ClusterSnapshot::default()
             };
             [source.node, target.node].map(|node| pairs_of(&cluster, node))
         };
-        let garbled = ["`move/00000003`: cannot read a move"];
-        assert_eq!(look(&served, &[]), [1, 1]);
-        assert_eq!(look(&served, &garbled), [1, 0]);
-        assert_eq!(look(&handed, &garbled), [1, 1], "it may go back by the pair's row alone");
+        let (garbled, lives) = (["`move/00000003`: cannot read a move"], [member]);
+        assert_eq!(look(&served, &[], &lives), [1, 1]);
+        assert_eq!(look(&served, &garbled, &lives), [1, 0]);
+        assert_eq!(look(&handed, &garbled, &lives), [1, 1], "it may go back by the pair's row alone");
+        assert_eq!(look(&handed, &garbled, &[]), [0, 1], "but not to a source that has died");
     }
 }

@@ -368,7 +368,8 @@ impl Drains {
         let moves = Moves::new(self.coordinator.clone()).list()?;
         let (pairs, _) = Table::new(self.coordinator.clone()).pairs()?;
         // Also those that it gave up in order, which wait for it, and those that are on their way there.
-        let pairs = pairs_left(node, &pairs, &moves);
+        let lives = |of: Incarnation| members.iter().any(|member| member.incarnation == of);
+        let pairs = pairs_left(node, &pairs, &moves, lives);
         if pairs > 0 {
             return Err(NodeRefusal::OwnsPairs { node, pairs }.into());
         }

@@ -204,11 +204,13 @@ impl MoveRow {
     }
 
     /// Whether its pair may still come to a node that does not have it by its row: it is on its way there, or
-    /// the node has handed it over, and it is not served yet and may go back.
+    /// the node has handed it over, and it is not served yet and may go back: nothing goes back to a source
+    /// that has died.
     #[must_use]
-    pub fn may_come(&self, node: NodeId, row: &PairRow) -> bool {
+    pub fn may_come(&self, node: NodeId, row: &PairRow, lives: &impl Fn(Incarnation) -> bool) -> bool {
         let is_to_come = self.target.node == node && row.epoch == self.epoch;
-        let may_go_back = || self.source.node == node && self.is_handed(row) && !row.is_published();
+        let is_unserved = || self.is_handed(row) && !row.is_published();
+        let may_go_back = || self.source.node == node && is_unserved() && lives(self.source.incarnation);
         self.is_under_way() && row.node != node && (is_to_come || may_go_back())
     }
 
@@ -429,16 +431,18 @@ mod tests {
     /// A node was called empty that had a pair a moment later.
     #[test]
     fn pair_may_come_to_its_target_until_the_handing_and_back_to_its_source_until_it_is_served() {
-        let may_come = |of: &MoveRow, row: &PairRow| {
+        let left = |of: &MoveRow, row: &PairRow, dead: u64| {
             let (pairs, moves) = (std::slice::from_ref(row), std::slice::from_ref(of));
-            [0, 1, 2].map(|node| pairs_left(NodeId(node), pairs, moves))
+            [0, 1, 2].map(|node| pairs_left(NodeId(node), pairs, moves, |of| of != Incarnation(dead)))
         };
+        let may_come = |of: &MoveRow, row: &PairRow| left(of, row, 0);
         let (mut of, served) = (move_row(MoveStage::Copying), pair_row(5, 0, Some(8)));
         assert_eq!(may_come(&of, &served), [1, 1, 0], "node 0 has it");
         of.stage = MoveStage::Handed;
         let mut handed = pair_row(6, 1, Some(9));
         handed.history[0].cut = Some(cell_terms::Csn(7));
         assert_eq!(may_come(&of, &handed), [1, 1, 0], "node 1 has it");
+        assert_eq!(left(&of, &handed, 8), [0, 1, 0], "its source has died");
         handed.history.push(EpochRow { epoch: Epoch(6), durability: Durability::Sync, cut: None });
         assert_eq!(may_come(&of, &handed), [0, 1, 0]);
         of.outcome = Some(MoveOutcome::Cancelled);

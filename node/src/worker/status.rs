@@ -273,7 +273,8 @@ impl Worker {
         if cluster.drains.is_empty() {
             return None;
         }
-        let left = pairs_left(node, &cluster.pairs, &cluster.moves_that_bring());
+        let moves = cluster.moves_that_bring();
+        let left = pairs_left(node, &cluster.pairs, &moves, |of| cluster.lives(of));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         warning::of_drain(&cluster.drains, node, left.max(self.pairs.iter().count()))
     }

@@ -9,13 +9,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, Moves, NodeRefusal, Table, Watch,
-    local_socket, pairs_left,
+    ClusterError, ClusterView, Coordinator, DrainPlanned, DrainRow, Drains, Members, Moves, NodeRefusal,
+    Table, Watch, local_socket, pairs_left,
 };
 use cell_drill::wire::Refused;
 use cell_node::{CannotEmpty, HeldMemory, RoomElsewhere, held_memory, room_elsewhere};
-use cell_terms::NodeId;
 use cell_terms::text::with_causes;
+use cell_terms::{Incarnation, NodeId};
 
 use super::drain::{DrainNotStarted, begin_checked};
 use super::drill_turn::DrillTurns;
@@ -251,6 +251,8 @@ fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> R
     // Moves first: of a pair that comes meanwhile, the move is seen, or the pair's row.
     let moves = Moves::new(coordinator.clone()).list()?;
     let (pairs, _) = Table::new(coordinator.clone()).pairs()?;
+    let members = Members::new(coordinator.clone()).list()?;
+    let lives = |of: Incarnation| members.iter().any(|member| member.incarnation == of);
     let drains = Drains::new(coordinator.clone()).list()?;
     for number in drains.iter().filter_map(|row| u16::try_from(row.node.0).ok()) {
         if !nodes.iter().any(|of| of.node == number) {
@@ -260,7 +262,7 @@ fn add_rows(nodes: &mut Vec<ScaleNode>, coordinator: &Arc<dyn Coordinator>) -> R
     nodes.sort_by_key(|of| of.node);
     for of in nodes {
         // Also those that are on their way there: a node is stopped once it has none.
-        let left = pairs_left(NodeId(u32::from(of.node)), &pairs, &moves);
+        let left = pairs_left(NodeId(u32::from(of.node)), &pairs, &moves, lives);
         of.pairs = usize::try_from(left).unwrap_or(usize::MAX);
         let Some(row) = drains.iter().find(|row| row.node.0 == u32::from(of.node)) else { continue };
         (of.draining, of.removed) = (!row.removed, row.removed);
@@ -309,8 +311,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use cell_cluster::{
-        CoordinatorRequest, CopyProgress, MemberRow, Members, MoveOutcome, Ownership, Response,
-        ServingAddress, Sim, SimLink,
+        CoordinatorRequest, CopyProgress, MemberRow, MoveOutcome, Ownership, Response, ServingAddress, Sim,
+        SimLink,
     };
     use cell_terms::{Csn, Durability};
 

@@ -9,7 +9,7 @@ use cell_placement::{
     Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
     PairHold, PairLoad,
 };
-use cell_terms::{Durability, NodeId};
+use cell_terms::{Durability, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::NodePart;
@@ -92,14 +92,18 @@ impl Rows {
 
     /// How many a node has left: also those that moves may still bring there.
     pub(crate) fn pairs_left(&self, node: NodeId) -> u64 {
-        pairs_left(node, &self.pairs, &self.moves)
+        pairs_left(node, &self.pairs, &self.moves, |of| self.lives(of))
+    }
+
+    fn lives(&self, incarnation: Incarnation) -> bool {
+        self.members.iter().any(|member| member.incarnation == incarnation)
     }
 
     /// A pair that a node does not have, and may still get by a move, in words.
     fn coming(&self, node: NodeId) -> Option<String> {
         let comes = |of: &&MoveRow| {
             let row = self.pairs.iter().find(|row| row.pair == of.pair);
-            row.is_some_and(|row| of.may_come(node, row))
+            row.is_some_and(|row| of.may_come(node, row, &|of| self.lives(of)))
         };
         let of = self.moves.iter().filter(|of| of.is_under_way()).find(comes)?;
         Some(match of.target.node == node {
