@@ -180,6 +180,9 @@ impl Rolling {
         let stall = node.and_then(|node| node.drain_stall.as_ref()).map(|stall| format!(": {stall}"));
         let lacks = unwell(status).map_or(String::new(), |what| format!(": {what}"));
         let what = match (self.nodes.first(), self.stage) {
+            (Some(node), Some(RollingStage::Draining)) if self.left == 0 => {
+                format!("node {node} is empty, and a pair may go back to it{lacks}")
+            }
             (Some(node), Some(RollingStage::Draining)) => {
                 format!("node {node} still has {} of its pairs{}", self.left, stall.unwrap_or_default())
             }
@@ -277,6 +280,22 @@ mod tests {
         assert_eq!(rolling.step(100, &stalled), RollingAction::Wait);
         let RollingAction::Stuck(why) = rolling.step(101, &stalled) else { panic!("it waits") };
         assert!(why.ends_with("node 0 still has 1 of its pairs: pair-1 cannot move: no room"), "{why}");
+    }
+
+    /// It was said to have 0 of its pairs still.
+    #[test]
+    fn step_of_an_empty_node_to_which_a_pair_may_go_back_says_so() {
+        let begin = status(&[WELL, WELL], &[0, 1]);
+        let mut rolling = Rolling::new(&begin, 0, 100);
+        rolling.step(1, &begin);
+        let mut handed = drained(0, status(&[WELL, WELL], &[1, 1]));
+        handed.pairs[0].state = "recovering".to_owned();
+        assert_eq!(rolling.step(2, &handed), RollingAction::Wait);
+        let why = why_stuck(rolling.step(102, &handed));
+        assert!(
+            why.ends_with("node 0 is empty, and a pair may go back to it: pair 1 is not served"),
+            "{why}"
+        );
     }
 
     /// It waited until its patience was over, and did not say why nothing came on.
