@@ -7,6 +7,8 @@ use super::envelope::{of_node, of_scope};
 
 fn row() -> Value {
     const STATES: [&str; 3] = ["draining", "drained", "removed"];
+    let stall = "What keeps it from being emptied: a pair that has not been able to move for a while, or \
+                 that nobody balances. Null: nothing.";
     object([
         ("node", integer("The node.")),
         ("who", text("Who wanted it.")),
@@ -15,7 +17,7 @@ fn row() -> Value {
         ("state", word(&STATES, "How far it is. removed: it may not join any more.")),
         ("pairs_left", integer("Pairs that it has, that wait for it, or that moves may still bring there.")),
         ("bytes_left", or_null(integer("Bytes of its entries and tree nodes. Null: it does not say."))),
-        ("stall", or_null(text("Which pair has not been able to move for a while, and why. Null: none."))),
+        ("stall", or_null(text(stall))),
     ])
 }
 
