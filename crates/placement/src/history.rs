@@ -53,8 +53,8 @@ struct Coming {
     /// As its last owner reported it.
     load: PairLoad,
     to: NodeId,
-    /// What the node has left once the pair has come. Its target takes memory for it when the copy begins, and
-    /// reports so before it reports the pair.
+    /// What the node has left once the pair has come. It takes memory for it when the copy begins, and reports
+    /// so before it reports the pair.
     left_bytes: u64,
 }
 
@@ -219,8 +219,8 @@ impl History {
         }
     }
 
-    /// Remembers what a pair takes, and what is left where it goes, because it is about to come to who has not
-    /// reported that. Of a move that is not new its target may have reported already that it has less.
+    /// Remembers what a pair takes, and what is left where it goes, because it is about to come to who has
+    /// not reported that. Of a move that is not new its target may have reported already that it has less.
     pub(crate) fn comes(&mut self, now_ms: u64, held: &HeldPair, to: &MemberFigures, is_new: bool) {
         let Some(load) = held.load else { return };
         let known = self.came.get(&held.pair).filter(|came| !is_new && came.to == to.node);

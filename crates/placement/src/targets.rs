@@ -76,6 +76,7 @@ pub(crate) fn no_target(
     for member in figures.members.iter().filter(|member| member.node != from) {
         why.others += 1;
         let failure = history.failure(held.pair, member.node);
+        let left_bytes = history.memory_left(member);
         if leaves(member) {
             why.draining += 1;
         } else if member.state != MemberState::Serving {
@@ -86,9 +87,9 @@ pub(crate) fn no_target(
             why.no_disk += 1;
         } else if pairs_left(member) == 0 {
             why.full += 1;
-        } else if history.memory_left(member) < needs_bytes.saturating_add(grows_bytes) {
+        } else if left_bytes < needs_bytes.saturating_add(grows_bytes) {
             why.no_memory += 1;
-            why.most_left_bytes = why.most_left_bytes.max(history.memory_left(member));
+            why.most_left_bytes = why.most_left_bytes.max(left_bytes);
         } else if let Some(failure) = failure {
             why.failed += 1;
             why.failure = Some((member.node, failure));

@@ -235,8 +235,8 @@ fn memory_of_pairs_that_have_come_and_are_not_reported_yet_is_not_left() {
     rest(balancer.look(NOW_MS + 1_000, &figures).step);
 }
 
-/// A target takes the memory of a pair when its copy begins, and reports that before it reports the pair: what
-/// the pair takes was counted twice meanwhile.
+/// A target takes the memory of a pair when its copy begins, and reports that before it reports the pair:
+/// what the pair takes was counted twice meanwhile.
 #[test]
 fn memory_that_a_target_has_reported_as_taken_is_not_counted_again() {
     let mut figures = cluster(&[vec![pair(60, 0), pair(40, 0)], vec![], vec![]]);
