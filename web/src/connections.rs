@@ -2,14 +2,16 @@
 //!
 //! A client that sends a byte now and then must not hold a connection for ever, so signs of life are what the
 //! server writes, never what the client sends. A request's head and a TLS handshake have a deadline, and a
-//! connection on which nothing was written for long is closed. If all connections are taken, the one that was
-//! not written to for the longest time is closed: `/livez` and `/metrics` answer however many clients are
-//! slow.
+//! connection on which nothing was written for long is closed. If all connections are taken, one is closed
+//! for the next: of those that have shown no token first, however busy they are. `/livez`, `/metrics` and
+//! whoever has a token are answered however many clients without one are slow, or ask all the time.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -33,9 +35,20 @@ use crate::shared::Shared;
 /// Longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The address that a request came from. Every request has one in its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub(crate) SocketAddr);
+/// Where a request came from. Every request has one in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    is_known: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// Whether its last request for what not everybody may see came from a caller that the node knows. The
+    /// connections of such callers are the last to be closed to make room.
+    pub(crate) fn set_known(&self, is_known: bool) {
+        self.is_known.store(is_known, Ordering::Relaxed);
+    }
+}
 
 /// How many connections there may be, and how long they may take.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +60,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) head: Duration,
     /// A connection on which nothing was written for so long is closed.
     pub(crate) silence: Duration,
-    /// A connection on which something was written within this time is not closed to make room.
+    /// A connection of a known caller on which something was written within this time is not closed to make
+    /// room.
     pub(crate) spared: Duration,
 }
 
@@ -74,6 +88,7 @@ pub(crate) struct Connections {
 /// Dropping it closes the connection.
 struct OpenConnection {
     last_write: Arc<Mutex<Instant>>,
+    is_known: Arc<AtomicBool>,
     _close: oneshot::Sender<()>,
 }
 
@@ -84,30 +99,36 @@ impl Connections {
         Connections { limits, tls, open: Arc::default(), closed: Arc::default(), next_id: 0 }
     }
 
-    /// Waits until one more connection can be taken. If there are too many, it closes the one that was not
-    /// written to for the longest time.
+    /// Waits until one more connection can be taken. If there are too many, it closes one ([`to_close`]).
     pub(crate) async fn make_room(&self) {
-        loop {
-            let wait = {
-                let mut open = lock(&self.open);
-                if open.len() < self.limits.count_max {
-                    return;
-                }
-                let last_writes = open.iter().map(|(id, one)| (*lock(&one.last_write), *id));
-                let Some((last_write, id)) = last_writes.min() else { return };
-                let Some(wait) =
-                    self.limits.spared.checked_sub(last_write.elapsed()).filter(|wait| !wait.is_zero())
-                else {
-                    open.remove(&id);
-                    return;
-                };
-                wait
-            };
+        while let Err(wait) = self.close_surplus() {
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.closed.notified() => {}
             }
         }
+        // Those that were taken before are served first: else many that come at once close one another.
+        tokio::task::yield_now().await;
+    }
+
+    /// Closes a connection if there are too many.
+    ///
+    /// # Errors
+    /// None may be closed for so long.
+    fn close_surplus(&self) -> Result<(), Duration> {
+        let mut open = lock(&self.open);
+        if open.len() < self.limits.count_max {
+            return Ok(());
+        }
+        let usage = |(id, one): (&u64, &OpenConnection)| Usage {
+            id: *id,
+            is_known: one.is_known.load(Ordering::Relaxed),
+            silent: lock(&one.last_write).elapsed(),
+        };
+        let usages: Vec<Usage> = open.iter().map(usage).collect();
+        let id = to_close(&usages, self.limits.spared)?;
+        open.remove(&id);
+        Ok(())
     }
 
     /// Counts a connection. The future serves it until it ends, is closed to make room, or the server stops.
@@ -119,9 +140,12 @@ impl Connections {
     ) -> impl Future<Output = ()> + Send + 'static {
         let (limits, id, last_write) = (self.limits, self.next_id, Arc::new(Mutex::new(Instant::now())));
         self.next_id += 1;
+        let is_known = Arc::new(AtomicBool::new(false));
+        let from = Peer { address: peer, is_known: is_known.clone() };
         let tls = self.tls.clone();
         let (close, closing) = oneshot::channel();
-        lock(&self.open).insert(id, OpenConnection { last_write: last_write.clone(), _close: close });
+        let opened = OpenConnection { last_write: last_write.clone(), is_known, _close: close };
+        lock(&self.open).insert(id, opened);
         let counted = Counted { id, open: self.open.clone(), closed: self.closed.clone() };
         let stream = TimedStream {
             stream,
@@ -133,10 +157,10 @@ impl Connections {
             let _counted = counted;
             let served = async {
                 let Some(tls) = tls else {
-                    return serve_requests(stream, peer, router, &shared, limits.head).await;
+                    return serve_requests(stream, from, router, &shared, limits.head).await;
                 };
                 match tokio::time::timeout(limits.head, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => serve_requests(stream, peer, router, &shared, limits.head).await,
+                    Ok(Ok(stream)) => serve_requests(stream, from, router, &shared, limits.head).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, %peer, "a connection does not speak TLS as it should")
                     }
@@ -147,6 +171,34 @@ impl Connections {
                 () = served => {}
                 _ = closing => tracing::debug!(%peer, "a connection was closed to make room"),
             }
+        }
+    }
+}
+
+/// What decides which connection is closed to make room.
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    /// Lower ones are older.
+    id: u64,
+    is_known: bool,
+    /// Since the last write.
+    silent: Duration,
+}
+
+/// Which connection is closed to make room: one of an unknown caller if there is any, the most silent of
+/// those that were silent for long enough, else the oldest. Known callers' connections come after those, and
+/// only the silent ones of them.
+///
+/// # Errors
+/// None may be closed for so long.
+fn to_close(open: &[Usage], spared: Duration) -> Result<u64, Duration> {
+    let idle = |one: &Usage| if one.silent < spared { Duration::ZERO } else { one.silent };
+    let first = open.iter().min_by_key(|one| (one.is_known, Reverse(idle(one)), one.id));
+    match first {
+        Some(first) if !first.is_known || first.silent >= spared => Ok(first.id),
+        _ => {
+            let silent = open.iter().map(|one| one.silent).max();
+            Err(spared.saturating_sub(silent.unwrap_or_default()))
         }
     }
 }
@@ -166,13 +218,13 @@ impl Drop for Counted {
 }
 
 /// Serves requests until the connection ends; at a stop the one under way is finished.
-async fn serve_requests<S>(stream: S, peer: SocketAddr, router: Router, shared: &Shared, head: Duration)
+async fn serve_requests<S>(stream: S, from: Peer, router: Router, shared: &Shared, head: Duration)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let routes = TowerToHyperService::new(router);
+    let (routes, peer) = (TowerToHyperService::new(router), from.address);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(PeerAddress(peer));
+        request.extensions_mut().insert(from.clone());
         routes.call(request)
     });
     let mut http = http1::Builder::new();
@@ -249,4 +301,29 @@ impl AsyncWrite for TimedStream {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection of an unknown caller.
+    fn stranger(id: u64, silent_ms: u64) -> Usage {
+        Usage { id, is_known: false, silent: Duration::from_millis(silent_ms) }
+    }
+
+    fn known(id: u64, silent_ms: u64) -> Usage {
+        Usage { is_known: true, ..stranger(id, silent_ms) }
+    }
+
+    #[test]
+    fn to_close_takes_the_connections_of_known_callers_last() {
+        let to_close = |open: &[Usage]| to_close(open, Duration::from_secs(1));
+        let busy = [known(0, 9_000), stranger(1, 10), stranger(2, 900), known(3, 0)];
+        assert_eq!(to_close(&busy), Ok(1), "the oldest of the busy ones");
+        let idle = [known(0, 9_000), stranger(1, 10), stranger(2, 1_000), stranger(3, 2_000)];
+        assert_eq!(to_close(&idle), Ok(3), "the most silent one");
+        assert_eq!(to_close(&[known(0, 10), known(1, 3_000), known(2, 2_000)]), Ok(1));
+        assert_eq!(to_close(&[known(0, 10), known(1, 600)]), Err(Duration::from_millis(400)));
+    }
 }

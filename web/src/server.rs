@@ -236,7 +236,12 @@ async fn observe_each_second(shared: Arc<Shared>) {
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
 
+    use cell_fabric::TLS_SETTINGS;
     use cell_node::{ClusterSnapshot, NodeSnapshot};
+    use cell_settings::{Registry, Section, SettingsStore};
+    use cell_terms::setting::Source;
+    use data_encoding::HEXLOWER;
+    use sha2::{Digest, Sha256};
 
     use super::*;
     use crate::test_snapshot::snapshot;
@@ -246,10 +251,41 @@ mod tests {
     }
 
     fn start_within(limits: ConnectionLimits) -> HttpServer {
+        start_more(limits, |sources| sources)
+    }
+
+    fn start_more(limits: ConnectionLimits, more: impl FnOnce(Sources) -> Sources) -> HttpServer {
         let cluster = ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() };
         let source = Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() });
-        let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
+        let sources = more(Sources::new(Arc::new(move || Arc::clone(&source))));
         HttpServer::start_within(limits, "127.0.0.1:0".parse().unwrap(), sources, |_| {}).unwrap()
+    }
+
+    /// Whether a request is answered with 200 on a connection that stays open.
+    fn is_answered(mut stream: &std::net::TcpStream, path: &str, token: &str) -> bool {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+        if stream.write_all(head.as_bytes()).is_err() {
+            return false;
+        }
+        let mut answer = BufReader::new(stream);
+        let (mut status, mut length) = (String::new(), 0);
+        let mut line = |text: &mut String| answer.read_line(text).is_ok_and(|bytes| bytes > 0);
+        if !line(&mut status) {
+            return false;
+        }
+        loop {
+            let mut header = String::new();
+            if !line(&mut header) {
+                return false;
+            }
+            let header = header.trim_end().to_ascii_lowercase();
+            match header.strip_prefix("content-length:") {
+                Some(text) => length = text.trim().parse().unwrap(),
+                None if header.is_empty() => break,
+                None => {}
+            }
+        }
+        answer.read_exact(&mut vec![0; length]).is_ok() && status.starts_with("HTTP/1.1 200")
     }
 
     /// Sends a byte every 10 ms until the server closes the connection, or for two minutes.
@@ -414,5 +450,47 @@ mod tests {
         assert_eq!(first.read(&mut [0; 1]).unwrap(), 0, "it was closed");
         second.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert!(second.read(&mut [0; 1024]).unwrap() > 0, "it was not");
+    }
+
+    /// Whoever had no token and asked on all connections all the time shut everybody out.
+    #[test]
+    fn busy_connections_without_a_token_make_room_and_those_with_one_stay() {
+        const REGISTRY: Registry = Registry::new(&[
+            Section { name: "tls", settings: TLS_SETTINGS },
+            Section { name: "web", settings: crate::SETTINGS },
+        ]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let hash = HEXLOWER.encode(&Sha256::digest("secret"));
+        std::fs::write(file.path(), format!("viewer screen {hash}\n")).unwrap();
+        let mut given = REGISTRY.defaults();
+        given.set(setting::TOKENS_FILE, file.path().to_str().unwrap(), Source::Flag).unwrap();
+        // None is idle while this test runs.
+        let spared = Duration::from_secs(3_600);
+        let limits = ConnectionLimits { count_max: 16, spared, ..ConnectionLimits::default() };
+        let server =
+            start_more(limits, |sources| sources.settings(Arc::new(SettingsStore::new(given)), REGISTRY));
+        let connect = || {
+            let stream = std::net::TcpStream::connect(server.address()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream
+        };
+        let strangers = |count| {
+            let strangers: Vec<_> = std::iter::repeat_with(connect).take(count).collect();
+            assert!(strangers.iter().all(|stream| is_answered(stream, "/livez", "")));
+            strangers
+        };
+        let shows_token = |stream| is_answered(stream, "/api/v1/whoami", "secret");
+        let early = connect();
+        assert!(shows_token(&early));
+        let mut first = strangers(15);
+        assert!((0..20).all(|_| is_answered(&connect(), "/livez", "")));
+        let later = strangers(14);
+        let late = connect();
+        assert!(shows_token(&late));
+        let last = strangers(14);
+        assert!(shows_token(&early) && shows_token(&late), "they kept their places");
+        assert!(last.iter().all(|stream| is_answered(stream, "/livez", "")));
+        assert_eq!(first[0].read(&mut [0; 1]).unwrap(), 0, "the oldest was closed");
+        drop(later);
     }
 }

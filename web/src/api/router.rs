@@ -24,7 +24,7 @@ use crate::api::{
     cluster, drains, drill_preview, drills, events, gathered, kv, moves, openapi, operations, selector,
     series, status, stream, tree, tuning, tuning_change, whoami,
 };
-use crate::connections::PeerAddress;
+use crate::connections::Peer;
 use crate::exposition::Format;
 use crate::problem::{self, FieldProblem, Problem};
 use crate::shared::Shared;
@@ -91,12 +91,16 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 /// Names each request, turns away those that were meant for another host, and finds out who sends it.
 async fn name_and_guard(
     State(shared): State<Arc<Shared>>,
-    Extension(PeerAddress(peer)): Extension<PeerAddress>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let name = shared.name_request();
-    let mut response = match caller(&shared, &request, peer.ip()) {
+    let caller = caller(&shared, &request, peer.address.ip());
+    if !is_open(request.uri().path()) {
+        peer.set_known(caller.is_ok());
+    }
+    let mut response = match caller {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
