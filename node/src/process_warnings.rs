@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub enum WarningSubject {
     /// The configuration that was read again.
     Configuration,
-    /// The certificates in use.
+    /// The certificates in use, and files that were to take their place.
     Certificates,
     /// Who else may read or write the files of TLS and tokens.
     Files,

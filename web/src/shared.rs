@@ -282,7 +282,7 @@ impl Shared {
         self.observe_cluster();
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.own_missing_pairs().look(at.boottime_ms, &lacking_at(&snapshot));
-        let of_certificates = self.tls.certificates().look(at_unix_ms.cast_signed() / 1_000);
+        let of_certificates = self.tls.warnings(at_unix_ms.cast_signed() / 1_000);
         self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
     }

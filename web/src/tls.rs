@@ -34,6 +34,16 @@ impl WatchedTls {
         self.tls.as_ref().map(|tls| tls.trust().client())
     }
 
+    /// What is wrong at this time, in seconds since 1970: with the certificates in use, and with files that
+    /// were to take their place, until these read.
+    pub(crate) fn warnings(&self, now: i64) -> Vec<String> {
+        let mut warnings = self.certificates.look(now);
+        let refused = self.tls.as_ref().map(NodeTls::refused).unwrap_or_default();
+        let wrong = |why| format!("a file of TLS is wrong, and what it said before holds: {why}");
+        warnings.extend(refused.into_iter().map(wrong));
+        warnings
+    }
+
     /// How the certificates stand.
     pub(crate) fn certificates(&self) -> &CertificateWatch {
         &self.certificates
@@ -211,6 +221,28 @@ mod tests {
         watched.look_now();
         let warnings = watched.certificates().look(0);
         assert!(warnings.contains(&"it is not for node-1".to_owned()), "{warnings:?}");
+    }
+
+    /// The log alone said it, and a node that is started again with such files does not come up.
+    #[test]
+    fn file_that_does_not_read_is_warned_of_until_it_reads_again() {
+        let folder = folder(&["a"]);
+        let [certificate, key] = ["a.pem", "a.key"].map(|name| folder.path().join(name));
+        let files = TlsFiles { certificate, key: key.clone(), trust: None };
+        let watched = WatchedTls::new(Some(NodeTls::open(files).unwrap()), None);
+        assert!(watched.warnings(0).iter().all(|warning| !warning.contains("a.key")));
+        let away = folder.path().join("away");
+        std::fs::rename(&key, &away).unwrap();
+        for _ in 0..2 {
+            watched.look_now();
+            let warnings = watched.warnings(0);
+            let said =
+                "a file of TLS is wrong, and what it said before holds: cannot read the private key of ";
+            assert!(warnings.iter().any(|warning| warning.starts_with(said)), "{warnings:?}");
+        }
+        std::fs::rename(&away, &key).unwrap();
+        watched.look_now();
+        assert!(watched.warnings(0).iter().all(|warning| !warning.contains("a.key")));
     }
 
     #[test]

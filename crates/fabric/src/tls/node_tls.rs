@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cell_terms::setting::Settings;
+use cell_terms::text::with_causes;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
@@ -23,6 +24,8 @@ struct Inner {
     files: TlsFiles,
     /// Of certificate and key as they were read last, or could not be.
     stamps: Mutex<[Stamp; 2]>,
+    /// Why they were refused when they were read last.
+    refused: Mutex<Option<String>>,
     shown: Arc<ShownCertificate>,
     server: Arc<ServerConfig>,
     trust: TlsTrust,
@@ -54,8 +57,8 @@ impl NodeTls {
         let trusted = files.trust.as_ref().unwrap_or(&files.certificate);
         let trust = TlsTrust::open(trusted)?;
         let own_trust = TlsTrust::with_own(trusted, Some(shown.clone()))?;
-        let server = Arc::new(server);
-        Ok(NodeTls(Arc::new(Inner { files, stamps, shown, server, trust, own_trust })))
+        let (server, refused) = (Arc::new(server), Mutex::default());
+        Ok(NodeTls(Arc::new(Inner { files, stamps, refused, shown, server, trust, own_trust })))
     }
 
     /// For an end that accepts. It follows what is read later.
@@ -107,8 +110,20 @@ impl NodeTls {
         if std::mem::replace(&mut *known, now) == now {
             return Ok(false);
         }
-        self.0.shown.replace(certified_key(&self.0.files)?);
+        let read = certified_key(&self.0.files);
+        let refused = read.as_ref().err().map(|error| with_causes(error));
+        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        self.0.shown.replace(read?);
         Ok(true)
+    }
+
+    /// Why files were refused when they were read last, by whomever: what they said before is in force.
+    #[must_use]
+    pub fn refused(&self) -> Vec<String> {
+        let of_shown = self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of_trust = self.0.trust.refused().or_else(|| self.0.own_trust.refused());
+        let of_trust = of_trust.filter(|why| of_shown.as_ref() != Some(why)); // both may be of one file
+        of_shown.into_iter().chain(of_trust).collect()
     }
 }
 
@@ -136,8 +151,17 @@ mod tests {
         assert!(matches!(errors.as_slice(), [TlsError::Pair { .. }]), "{errors:?}");
         assert_eq!(tls.shown().1, before, "it is not its key's");
         assert!(!tls.read_if_changed().unwrap(), "it is said once");
+        let refused = tls.refused();
+        assert!(refused.len() == 1 && refused[0].starts_with("cannot serve TLS with "), "{refused:?}");
         folder.write("node.key", &key);
         assert!(tls.read_if_changed().unwrap());
+        assert!(tls.refused().is_empty());
+        folder.write("node.pem", "nothing");
+        assert_eq!(tls.read_if_changed().unwrap_err().len(), 2);
+        assert_eq!(tls.refused().len(), 1, "what is shown and who is trusted are one file");
+        folder.write("node.pem", &certificate);
+        assert!(tls.read_if_changed().unwrap());
+        assert!(tls.refused().is_empty());
         assert_ne!(tls.shown().1, before);
         let other = authority.sign(&["127.0.0.1"], 2_999).0;
         let [other, own] = [other.as_str(), certificate.as_str()].map(|text| {

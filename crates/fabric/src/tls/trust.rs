@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cell_terms::mutant::{Mutant, planted};
+use cell_terms::text::with_causes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -28,6 +29,8 @@ struct Inner {
     path: PathBuf,
     /// Of the file that was read last, or could not be.
     stamp: Mutex<Stamp>,
+    /// Why it was refused when it was read last.
+    refused: Mutex<Option<String>>,
     verifier: Arc<TrustedVerifier>,
     config: Arc<ClientConfig>,
 }
@@ -61,7 +64,8 @@ impl TlsTrust {
         let mut config = builder.with_no_client_auth();
         // Who resumes shows no certificate: one that is trusted no longer would do.
         config.resumption = Resumption::disabled();
-        Ok(TlsTrust(Arc::new(Inner { path: path.to_owned(), stamp, verifier, config: Arc::new(config) })))
+        let (path, refused, config) = (path.to_owned(), Mutex::default(), Arc::new(config));
+        Ok(TlsTrust(Arc::new(Inner { path, stamp, refused, verifier, config })))
     }
 
     /// For an end that connects. It follows what is read later.
@@ -110,9 +114,18 @@ impl TlsTrust {
         if std::mem::replace(&mut *stamp, now) == now {
             return Ok(false);
         }
-        let trusted = Arc::new(Trusted::read(&self.0.path)?);
+        let read = Trusted::read(&self.0.path);
+        let refused = read.as_ref().err().map(|error| with_causes(error));
+        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let trusted = Arc::new(read?);
         *self.0.verifier.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
         Ok(true)
+    }
+
+    /// Why the file was refused when it was read last, whoever had it read; none: what it says is in force.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -275,8 +288,10 @@ mod tests {
         folder.write("ca.pem", "nothing");
         assert!(trust.read_if_changed().is_err());
         assert_eq!((trust.read_if_changed().unwrap(), trusts()), (false, [true, true]), "it is said once");
+        assert!(trust.refused().is_some_and(|why| why.ends_with("ca.pem: no items found")));
         folder.write("ca.pem", &two.pem);
         assert_eq!((trust.read_if_changed().unwrap(), trusts()), (true, [false, true]));
+        assert_eq!(trust.refused(), None);
     }
 
     #[test]
