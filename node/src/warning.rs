@@ -28,6 +28,15 @@ pub(crate) fn of_no_room() -> String {
         .to_owned()
 }
 
+/// Of pairs that a node takes over beside those that it serves, and whose logs find no room on its disk.
+pub(crate) fn of_takeovers_without_room(pairs: impl Iterator<Item = PairId>) -> Option<String> {
+    let of = first_of(pairs)?;
+    Some(format!(
+        "the disk has no room for the logs that it would write of {of}, to take that over: make room on the \
+         disk of this node, and it goes on by itself"
+    ))
+}
+
 /// Of connections: when a peer was last turned away because there were too many.
 pub(crate) fn of_connections(full_at_ns: Option<u64>, now_ns: u64) -> Option<String> {
     full_at_ns.filter(|at_ns| now_ns.saturating_sub(*at_ns) < TURNED_AWAY_SHOWN_NS).map(|_| {
@@ -266,6 +275,14 @@ mod tests {
         assert!(said(1).unwrap().contains("writes to pair-1 wait"));
         assert!(said(2).unwrap().contains("pair-1 and 1 more pair wait"));
         assert!(said(9).unwrap().contains("pair-1 and 8 more pairs wait"));
+    }
+
+    #[test]
+    fn warning_of_takeovers_without_room_names_a_pair_and_counts_the_rest() {
+        let said = |pairs: u32| of_takeovers_without_room((1..=pairs).map(PairId));
+        assert_eq!(said(0), None);
+        assert!(said(1).unwrap().contains("would write of pair-1, to take"));
+        assert!(said(3).unwrap().contains("would write of pair-1 and 2 more pairs, to take"));
     }
 
     #[test]

@@ -248,6 +248,11 @@ impl Worker {
         let waits_for_room = self.phase == WorkerPhase::Recovering
             && self.progress.view(self.now_ns).stage == RecoveryStage::NoRoom;
         warnings.extend(waits_for_room.then(warning::of_no_room));
+        if self.phase == WorkerPhase::Serving {
+            let taken = self.cluster.recoveries.iter();
+            let taken = taken.filter(|recovery| recovery.progress.stage == snapshot::NO_ROOM);
+            warnings.extend(warning::of_takeovers_without_room(taken.map(|recovery| recovery.pair)));
+        }
         warnings.extend(warning::of_connections(self.greetings.full_at_ns, self.now_ns));
         let waiting = self.pairs.iter().filter(|owned| owned.log_wait.is_long());
         warnings.extend(warning::of_log_waits(waiting.map(|owned| owned.pair.id())));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{PairRow, Trouble, number};
-use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
+use cell_node::{ClusterSnapshot, NO_ROOM, NodeSnapshot, NodeState, PairRecovery};
 use cell_terms::{Incarnation, NodeId};
 use serde::Serialize;
 
@@ -87,15 +87,26 @@ pub(crate) fn unseen(snapshot: &NodeSnapshot) -> Option<Problem> {
 pub(crate) fn troubles(snapshot: &NodeSnapshot) -> Vec<String> {
     let cluster = &snapshot.cluster;
     let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
-    let words = |row: &PairRow| Trouble::of(row, lives, &cluster.incidents).map(|it| (row.pair, it.what));
-    cluster.pairs.iter().filter_map(words).map(|(pair, what)| format!("{pair} is {what}")).collect()
+    let words = |row: &PairRow| {
+        let Trouble { what, next } = Trouble::of(row, lives, &cluster.incidents)?;
+        let lacks_room = |of: &PairRecovery| of.pair == row.pair && of.progress.stage == NO_ROOM;
+        let why = match next.is_none() && cluster.recoveries.iter().any(lacks_room) {
+            true => format!(", {NO_ROOM} of node {}: make room there", snapshot.node.0),
+            false => String::new(),
+        };
+        Some(format!("{} is {what}{why}", row.pair))
+    };
+    cluster.pairs.iter().filter_map(words).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::PairState;
     use cell_node::{CoordinatorWait, RecoveryProgress};
+    use cell_terms::PairId;
 
     use super::*;
+    use crate::api::regions::tests::pair_row;
     use crate::test_snapshot::snapshot;
 
     #[test]
@@ -108,6 +119,17 @@ mod tests {
             assert_eq!(document[list], serde_json::json!([]));
         }
         assert!(troubles(&snapshot).is_empty());
+    }
+
+    #[test]
+    fn trouble_of_a_takeover_without_room_says_where_room_is_to_be_made() {
+        let progress = RecoveryProgress { stage: NO_ROOM, ..RecoveryProgress::default() };
+        let recoveries = vec![PairRecovery { pair: PairId(2), progress }];
+        let pairs = [2, 3].map(|pair| PairRow { state: PairState::Recovering, ..pair_row(pair, 78) });
+        let cluster = ClusterSnapshot { recoveries, pairs: pairs.into(), ..ClusterSnapshot::default() };
+        let said = troubles(&NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() });
+        let first = "pair-2 is recovering, waiting for room on the disk of node 3: make room there";
+        assert_eq!(said, [first, "pair-3 is recovering"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cell_cluster::{PairRow, Trouble};
-use cell_node::{LatencyHistogram, NodeSnapshot, SplitCounts};
+use cell_node::{LatencyHistogram, NO_ROOM, NodeSnapshot, SplitCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
@@ -232,7 +232,7 @@ fn together(
     }
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
-    let troubles = troubles(snapshot);
+    let troubles = troubles(snapshot, &recoveries);
     let reports = NodeReports::new(snapshot, reports).unanswered(missing).after(looks, at_ms);
     let unserved = with_not_served(&troubles, &reports);
     let troubles = with_missing(troubles, &reports);
@@ -346,12 +346,18 @@ fn with_missing(troubles: Vec<Unserved>, reports: &NodeReports<'_>) -> Vec<Unser
     troubles.into_iter().chain(missing).collect()
 }
 
-/// Pairs that nobody serves, as the node's last look shows them.
-fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
+/// Pairs that nobody serves, as the node's last look and the takeovers that are under way show them.
+fn troubles(snapshot: &NodeSnapshot, recoveries: &[RecoveryRow]) -> Vec<Unserved> {
     let cluster = &snapshot.cluster;
     let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
     let troubles = cluster.pairs.iter().filter_map(|row| {
         let Trouble { what, next } = Trouble::of(row, lives, &cluster.incidents)?;
+        let lacks_room = recoveries.iter().find_map(|recovery| recovery.lacks_room(row.pair.0));
+        if let Some(node) = lacks_room.filter(|_| next.is_none()) {
+            let what = format!("{what}, {NO_ROOM} of node {node}");
+            let next = format!("Make room on the disk of node {node}: the takeover goes on by itself then.");
+            return Some(Unserved { pair: row.pair.0, what, next, passes: false });
+        }
         let passes = next.is_none();
         let next = next.unwrap_or(served::NEXT_WAIT.into()).into_owned();
         Some(Unserved { pair: row.pair.0, what, next, passes })
@@ -363,8 +369,9 @@ fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
 mod tests {
     use std::sync::Arc;
 
-    use cell_node::{ClusterSnapshot, FailureKind, NodeState};
-    use cell_terms::NodeId;
+    use cell_cluster::PairState;
+    use cell_node::{ClusterSnapshot, FailureKind, NodeState, PairRecovery, RecoveryProgress};
+    use cell_terms::{NodeId, PairId};
 
     use super::*;
     use crate::api::cluster;
@@ -446,6 +453,31 @@ mod tests {
         assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
         assert_eq!(body["coordinator"]["provider"], "tls");
         assert_eq!(body["coordinator"]["addresses"][0], "tls://cell-1.example:7200");
+    }
+
+    /// It was to be waited for, and `/api/v1/recoveries` alone had for what the takeover waited.
+    #[test]
+    fn together_says_on_which_node_room_is_to_be_made_for_a_takeover() {
+        let mut snapshot = two_nodes(NodeState::Serving);
+        let mut cluster = ClusterSnapshot::clone(&snapshot.cluster);
+        cluster.pairs[1].state = PairState::Recovering;
+        let progress = RecoveryProgress { stage: NO_ROOM, ..RecoveryProgress::default() };
+        cluster.recoveries = vec![PairRecovery { pair: PairId(2), progress }];
+        snapshot.cluster = Arc::new(cluster);
+        let unserved = |recoveries| {
+            let mut part = part(3, None, LatencyHistogram::default(), 0);
+            part.part.row.pairs = vec![1];
+            part.part.recoveries = recoveries;
+            let looks = &mut MissingPairs::default();
+            let (parts, flags) = (vec![part], (false, true));
+            let body = together(&snapshot, parts, (&[], &[]), coordinator(20), flags, (looks, 0));
+            body.pairs.unserved.into_iter().find(|of| of.pair == 2).unwrap()
+        };
+        let found = unserved(recoveries::under_way(&snapshot));
+        assert_eq!(found.what, "recovering, waiting for room on the disk of node 3");
+        assert_eq!(found.next, "Make room on the disk of node 3: the takeover goes on by itself then.");
+        assert!(!found.passes);
+        assert_eq!(unserved(Vec::new()).next, served::NEXT_WAIT);
     }
 
     /// All pairs were said to be served while each node waited for its coordinator.

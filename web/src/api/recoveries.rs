@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use cell_cluster::{IncidentRow, ShareRow};
-use cell_node::{NodeSnapshot, PairRecovery};
+use cell_node::{NO_ROOM, NodeSnapshot, PairRecovery};
 use cell_terms::Incarnation;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,13 @@ pub(crate) struct RecoveryRow {
     bytes_done: u64,
     bytes_total: u64,
     bytes_per_second: f64,
+}
+
+impl RecoveryRow {
+    /// Whether it is a pair's, and waits for room on the disk of its node: which node that is.
+    pub(crate) fn lacks_room(&self, pair: u32) -> Option<u32> {
+        (self.pair == pair && self.stage == NO_ROOM).then_some(self.node)
+    }
 }
 
 /// What became of the pairs of one that died. Times are milliseconds of CLOCK_BOOTTIME; 0: not yet.

@@ -8,7 +8,7 @@ use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_node::{
-    ClusterSnapshot, ControlEvent, Ended, FailureKind, Installation, Next, PairInput, PairRecovery,
+    ClusterSnapshot, ControlEvent, Ended, FailureKind, Installation, NO_ROOM, Next, PairInput, PairRecovery,
     RecoveryProgress, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerOptions,
     WorkerTurn,
 };
@@ -444,6 +444,23 @@ fn disk_without_room_for_the_next_checkpoint_is_warned_of() {
         let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::DiskFree(free))]);
         pair.turn_for(20 * MS);
         assert_eq!(warnings_of(&pair, "the disk of its logs is nearly full"), warned);
+    }
+}
+
+/// It was said of a node that served nothing, and where it served another pair nobody knew what to do.
+#[test]
+fn takeover_without_room_on_the_disk_is_warned_of_where_other_pairs_are_served() {
+    let mut pair = serving_pair();
+    for (stage, warned) in [(NO_ROOM, 1), ("opening", 0)] {
+        let progress = RecoveryProgress { stage, ..RecoveryProgress::default() };
+        let recoveries = vec![PairRecovery { pair: PairId(3), progress }];
+        let cluster = ClusterSnapshot { recoveries, ..ClusterSnapshot::default() };
+        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::Cluster(Arc::new(cluster)))]);
+        pair.turn_for(20 * MS);
+        assert_eq!(
+            warnings_of(&pair, "the disk has no room for the logs that it would write of pair-3"),
+            warned
+        );
     }
 }
 
