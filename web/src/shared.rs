@@ -200,8 +200,8 @@ impl Shared {
     /// Who sent a request from this address.
     ///
     /// # Errors
-    /// 401: tokens are wanted, and it has none. 429: too many tokens from there were not known. 503: it says
-    /// that it is a peer, and that is not known yet.
+    /// 400: it has several tokens. 401: tokens are wanted, and it has none. 429: too many tokens from there
+    /// were not known. 503: it says that it is a peer, and that is not known yet.
     pub(crate) fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Problem> {
         if !self.access.wants_tokens() {
             return Ok(Caller::local());

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use cell_node::AccessRules;
 
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::problem::{FieldProblem, Problem};
 
 /// The token that a request has.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -16,8 +16,13 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Who sent a request.
 ///
 /// # Errors
-/// 401: it has no token, or one that this node does not know.
+/// 400: it has several tokens. 401: it has none, or one that this node does not know.
 pub(crate) fn caller(access: &AccessRules, headers: &HeaderMap) -> Result<Caller, Problem> {
+    if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+        let (pointer, detail) = ("/header/authorization".to_owned(), "it is given more than once".to_owned());
+        let error = FieldProblem { pointer, detail, ..FieldProblem::default() };
+        return Err(Problem::bad_request(error).next("send one Authorization header"));
+    }
     let holder = bearer(headers).and_then(|token| access.holder(token.as_bytes()));
     let holder = holder.ok_or_else(|| {
         let detail = "Tokens are configured on this node, and this request has none that it knows.";
@@ -52,6 +57,9 @@ mod tests {
         for wrong in ["Bearer d", "Bearer ", "Basic a", "a", &format!("Bearer {}", hash("a"))] {
             assert_eq!(who(wrong).unwrap_err().status, StatusCode::UNAUTHORIZED, "{wrong}");
         }
+        let mut twice = headers("Bearer a");
+        twice.append(header::AUTHORIZATION, "Bearer a".parse().unwrap());
+        assert_eq!(caller(&access, &twice).unwrap_err().status, StatusCode::BAD_REQUEST);
         assert_eq!(caller(&access, &HeaderMap::new()).unwrap_err().code, "unauthorised");
     }
 }

@@ -5,13 +5,18 @@
 //!   encoding. Lines end with LF; where the first one ends with CR LF, or a dump's does, all may. A line
 //!   without the value's column has the default value, or is no record if none was given.
 //! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a
-//!   field `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
+//!   field `NAME_base64` stands in for `NAME`, and a line with both, or with one of them twice, is no record.
+//!   The value `*` takes the whole line.
 //! * Dumps: either of them between a heading and an end, every line with a line end. They may be several, one
 //!   after the other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::format::{Format, Mark};
@@ -63,6 +68,12 @@ pub(crate) enum LineError {
     /// No such field.
     #[error("no field `{0}`")]
     FieldMissing(Box<str>),
+    /// Which value counts is not known.
+    #[error("the field `{0}` is given twice")]
+    FieldTwice(Box<str>),
+    /// Which of both counts is not known.
+    #[error("the fields `{0}` and `{0}_base64` are both given; one of them is to be")]
+    FieldBoth(Box<str>),
     /// Not JSON.
     #[error("not a JSON object (column {column} of the line)")]
     Json {
@@ -206,7 +217,7 @@ impl Parser {
     }
 
     fn parse_json<'a>(&'a self, line: &'a [u8], key: &str, value: &str) -> Result<Record<'a>, LineError> {
-        let object: HashMap<Cow<'a, str>, &'a RawValue> =
+        let object: Fields<'a> =
             serde_json::from_slice(line).map_err(|error| LineError::Json { column: error.column() })?;
         let missing = |name: &str| LineError::FieldMissing(name.into());
         let key = field(&object, key)?.ok_or_else(|| missing(key))?;
@@ -247,15 +258,61 @@ fn column(line: &[u8], number: usize) -> Option<&[u8]> {
     Some(&rest[..memchr::memchr(b'\t', rest).unwrap_or(rest.len())])
 }
 
-fn field<'a>(
-    object: &HashMap<Cow<'a, str>, &'a RawValue>,
-    name: &str,
-) -> Result<Option<Cow<'a, [u8]>>, LineError> {
-    if let Some(raw) = object.get(name) {
-        return json_bytes(name, raw).map(Some);
+/// The fields of an object, which may have names twice that nobody asks for.
+#[derive(Default)]
+struct Fields<'a> {
+    values: HashMap<Cow<'a, str>, &'a RawValue>,
+    repeated: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Fields<'a> {
+    /// The one value of this name.
+    fn get(&self, name: &str) -> Result<Option<&'a RawValue>, LineError> {
+        match self.repeated.iter().any(|repeated| repeated == name) {
+            true => Err(LineError::FieldTwice(name.into())),
+            false => Ok(self.values.get(name).copied()),
+        }
     }
-    let name = format!("{name}_base64");
-    let Some(raw) = object.get(name.as_str()) else { return Ok(None) };
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'de>, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+        let mut fields = Fields::default();
+        while let Some((name, raw)) = map.next_entry::<Cow<'de, str>, &'de RawValue>()? {
+            match fields.values.entry(name) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(raw);
+                }
+                Entry::Occupied(occupied) => fields.repeated.push(occupied.key().clone()),
+            }
+        }
+        Ok(fields)
+    }
+}
+
+fn field<'a>(object: &Fields<'a>, name: &str) -> Result<Option<Cow<'a, [u8]>>, LineError> {
+    let in_base64 = format!("{name}_base64");
+    let raw = match (object.get(name)?, object.get(&in_base64)?) {
+        (Some(_), Some(_)) => return Err(LineError::FieldBoth(name.into())),
+        (Some(raw), None) => return json_bytes(name, raw).map(Some),
+        (None, Some(raw)) => raw,
+        (None, None) => return Ok(None),
+    };
+    let name = in_base64;
     let bytes = Encoding::Base64.decode(&json_bytes(&name, raw)?)?.into_owned();
     Ok(Some(Cow::Owned(bytes)))
 }
@@ -347,6 +404,20 @@ mod tests {
         assert_eq!(json("", "", r#"{"key":"a","value_base64":"\ud83d"}"#), text("value_base64"));
         assert_eq!(json("", "", r#"{"key":"a","value":"\ud83d\ude00"}"#), pair("a", "\u{1f600}"));
         assert!(json("", "", r#"{"key":"a","value":"v","\udc00":1}"#).is_err());
+    }
+
+    /// The last one counted, and the text where there were both, without a word.
+    #[test]
+    fn parse_json_a_field_that_is_given_twice_is_refused() {
+        let twice = |name: &str| Err(LineError::FieldTwice(name.into()));
+        let both = |name: &str| Err(LineError::FieldBoth(name.into()));
+        assert_eq!(json("", "", r#"{"key":"a","key":"a","value":"v"}"#), twice("key"));
+        assert_eq!(json("", "", r#"{"key":"a","value":"v","v\u0061lue":"w"}"#), twice("value"));
+        assert_eq!(json("", "", r#"{"key":"a","value_base64":"","value_base64":""}"#), twice("value_base64"));
+        assert_eq!(json("", "", r#"{"key":"a","key_base64":"YQ==","value":"v"}"#), both("key"));
+        assert_eq!(json("", "", r#"{"key":"a","value_base64":"Yg==","value":"v"}"#), both("value"));
+        let other = r#"{"key":"a","other":1,"other":2,"value":"v"}"#;
+        assert_eq!(json("", "", other), pair("a", "v"), "nobody asks for it");
     }
 
     #[test]

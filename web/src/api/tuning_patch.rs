@@ -1,12 +1,15 @@
 //! A wanted change of settings: read from a merge patch, and checked against what each setting takes and what
 //! must hold between several.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use axum::http::StatusCode;
 use cell_cluster::TuningRow;
 use cell_settings::{SettingsStore, TunedValues, UpdateError};
 use cell_terms::setting::{Applies, Setting, SettingError, Settings};
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::api::setting_row::Limits;
@@ -18,18 +21,53 @@ pub(crate) type Patch = BTreeMap<String, Option<String>>;
 /// Reads a JSON body that is an object.
 ///
 /// # Errors
-/// It is no JSON, or no object.
+/// It is no JSON, or no object, or it has a field twice.
 pub(crate) fn object(body: &[u8]) -> Result<serde_json::Map<String, Value>, Problem> {
     let parsed = serde_json::from_slice(body).map_err(|error| {
         let detail = format!("The body is not JSON: {error}.");
         Problem::new(StatusCode::BAD_REQUEST, "bad_json", detail)
     })?;
     match parsed {
-        Value::Object(fields) => Ok(fields),
+        Value::Object(fields) => match repeated(body) {
+            None => Ok(fields),
+            Some(name) => {
+                let detail = "it is given twice".to_owned();
+                let error = FieldProblem { pointer: pointer(&name), detail, ..FieldProblem::default() };
+                Err(Problem::bad_request(error).next("give each field once"))
+            }
+        },
         _ => {
             let detail = "The body has to be a JSON object.".to_owned();
             Err(Problem::bad_request(FieldProblem { detail, ..FieldProblem::default() }))
         }
+    }
+}
+
+/// The first field that an object has twice. What reads the object keeps the last value alone.
+fn repeated(object: &[u8]) -> Option<String> {
+    serde_json::Deserializer::from_slice(object).deserialize_map(FieldNames).ok().flatten()
+}
+
+/// Looks for a name that comes twice.
+struct FieldNames;
+
+impl<'de> Visitor<'de> for FieldNames {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<String>, A::Error> {
+        let (mut names, mut found) = (BTreeSet::new(), None);
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+            if names.contains(&name) {
+                found = found.or(Some(name));
+            } else {
+                names.insert(name);
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -192,6 +230,8 @@ mod tests {
             "The body has to be a JSON object.",
             "no name, no colon"
         );
+        let twice = parse(br#"{"b": 1, "a/b": 1, "\u0061/b": 2, "b": 1}"#).unwrap_err();
+        assert_eq!((twice.status.as_u16(), twice.detail.as_str()), (400, "/a~1b: it is given twice"));
         let problem = parse(br#"{"a/b": [], "c": {}, "d": 1}"#).unwrap_err();
         let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!((problem.status.as_u16(), pointers), (422, vec!["/a~1b", "/c"]));
