@@ -40,15 +40,29 @@ fn read(filter: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(filter).map_err(|error| error.to_string())
 }
 
-/// A word that is no level `EnvFilter` takes for the name of a target, of which everything is reported, and
+/// Only nothing at all has no directive; `EnvFilter` leaves empty ones out, and takes one without a level for
+/// all levels. A word that is no level it takes for the name of a target, of which everything is reported, and
 /// of all others nothing but errors: `inof` would silence a node, and so would a space before `info`.
 fn check_words(filter: &str) -> Result<(), String> {
-    for directive in filter.split(',').filter(|directive| !directive.is_empty()) {
+    if filter.is_empty() {
+        return Ok(());
+    }
+    for directive in filter.split(',') {
+        if directive.is_empty() {
+            return Err("a directive is empty".to_owned());
+        }
         if directive.trim() != directive {
             return Err(format!("no spaces stand around `{}`", directive.trim()));
         }
         if !directive.contains(['=', '[']) && directive.parse::<LevelFilter>().is_err() {
             return Err(format!("`{directive}` is no level; of a target it is `{directive}=debug`"));
+        }
+        if directive.starts_with('=') {
+            return Err(format!("`{directive}` has no target before its `=`"));
+        }
+        if directive.ends_with(['=', ']']) {
+            let of = directive.trim_end_matches('=');
+            return Err(format!("`{directive}` has no level; it is `{of}=debug`"));
         }
     }
     Ok(())
@@ -83,7 +97,15 @@ mod tests {
             ("info;debug", "`info;debug` is no level"),
             ("cell_node=loud", "error parsing level filter"),
             ("warn, info", "no spaces stand around `info`"),
-            ("=,", "invalid filter directive"),
+            ("=,", "`=` has no target before its `=`"),
+            ("=debug", "`=debug` has no target"),
+            ("?=info", "invalid filter directive"),
+            (",", "a directive is empty"),
+            ("info,", "a directive is empty"),
+            ("info,,cell_node=debug", "a directive is empty"),
+            ("cell_node=", "`cell_node=` has no level; it is `cell_node=debug`"),
+            ("info,cell_node[put]", "`cell_node[put]` has no level; it is `cell_node[put]=debug`"),
+            ("[put]=", "`[put]=` has no level; it is `[put]=debug`"),
         ] {
             let refusal = (DIRECTIVES.check)(garbage).unwrap_err();
             assert!(refusal.contains(why), "{refusal}");
