@@ -57,6 +57,8 @@ impl Latencies {
 pub(crate) struct PhaseResult {
     /// By kind of operation.
     pub(crate) kinds: BTreeMap<Kind, Latencies>,
+    /// Gets and pages of scans that were answered, those of read-modify-writes too.
+    pub(crate) searches: u64,
     /// How long the phase took.
     pub(crate) elapsed: Duration,
     /// What the clients' one-sided paths counted, where they search themselves.
@@ -71,6 +73,7 @@ impl PhaseResult {
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(*kind).or_default().add(latencies);
         }
+        self.searches += other.searches;
         if let Some(counters) = &other.one_sided {
             self.one_sided.get_or_insert_default().add(counters);
         }
@@ -96,32 +99,29 @@ impl PhaseResult {
         (!self.selectors.is_empty()).then_some(all)
     }
 
-    /// Who searched. Where the client had no choice its counters and the latencies of its reads show it: what
-    /// they do not show is unknown. None if nothing was read.
+    /// Who searched. Where the client had no choice its counters show it: what it did not answer itself the
+    /// server did. The mean of reads and scans stands by who answered most of them. None if nothing was read.
     fn searches(&self) -> Option<SelectorReport> {
         if let Some(report) = self.selector() {
             return Some(report);
         }
+        let all = Some(self.searches).filter(|all| *all > 0)?;
         let reads = [Kind::Read, Kind::Scan].iter().filter_map(|kind| self.kinds.get(kind));
         let (count, sum_ns) = reads.fold((0, 0.0), |(count, sum_ns), latencies| {
             let own = latencies.count();
             (count + own, sum_ns + latencies.histogram.mean() * own as f64)
         });
-        let mean_ns = (count > 0).then(|| sum_ns / count as f64)?;
-        let (decisions, estimates) = match &self.one_sided {
-            None => (
-                Decisions { server: count, ..Decisions::default() },
-                Estimates { server_ns: Some(mean_ns), share: Some(1.0), ..Estimates::default() },
-            ),
-            Some(counters) => (
-                Decisions { server: counters.fell_back, one_sided: counters.done, ..Decisions::default() },
-                Estimates {
-                    one_sided_ns: Some(mean_ns),
-                    reads: counters.reads as f64 / counters.done.max(1) as f64,
-                    share: Some(0.0),
-                    ..Estimates::default()
-                },
-            ),
+        let mean_ns = (count > 0).then(|| sum_ns / count as f64);
+        let counters = self.one_sided.unwrap_or_default();
+        let one_sided = counters.done.min(all);
+        let decisions = Decisions { server: all - one_sided, one_sided, ..Decisions::default() };
+        let is_mostly_one_sided = decisions.one_sided > decisions.server;
+        let estimates = Estimates {
+            server_ns: mean_ns.filter(|_| !is_mostly_one_sided),
+            one_sided_ns: mean_ns.filter(|_| is_mostly_one_sided),
+            reads: counters.reads as f64 / counters.done.max(1) as f64,
+            share: Some(if one_sided > 0 { 0.0 } else { 1.0 }),
+            ..Estimates::default()
         };
         Some(SelectorReport { decisions, estimates })
     }
@@ -186,7 +186,10 @@ impl PhaseResult {
                 |name: &'static str| name.trim_start_matches("client_one_sided_").trim_end_matches("_total");
             let words = counters.values().into_iter().filter(|value| value.value > 0.0);
             let words = words.map(|value| format!("{} {}", short(value.counter.name), value.value));
-            text.push_str(&format!("\none-sided: {}", words.collect::<Vec<_>>().join(", ")));
+            let is_none = counters.done == 0 && self.searches > 0;
+            let none = is_none.then(|| "no search, the servers answered them all".to_owned());
+            let words: Vec<_> = none.into_iter().chain(words).collect();
+            text.push_str(&format!("\none-sided: {}", words.join(", ")));
         }
         text
     }
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn searches_without_a_choice_are_reported_by_counters_and_latencies() {
-        let mut phase = PhaseResult::default();
+        let mut phase = PhaseResult { searches: 10, ..PhaseResult::default() };
         for _ in 0..10 {
             phase.kinds.entry(Kind::Read).or_default().record(Duration::from_micros(30));
             phase.kinds.entry(Kind::Update).or_default().record(Duration::from_millis(9));
@@ -269,5 +272,32 @@ mod tests {
             (Some(0.2), Some(3.0))
         );
         assert!(shown["server_latency_ns"].is_null() && shown["one_sided_latency_ns"].is_f64());
+    }
+
+    /// Reads that were refused before they were tried stand in no counter: they were said to be one-sided.
+    #[test]
+    fn searches_that_the_client_was_not_permitted_are_the_servers() {
+        let one_sided = Some(OneSidedCounters { started: 2, fell_back: 2, ..OneSidedCounters::default() });
+        let mut phase = PhaseResult { searches: 10, one_sided, ..PhaseResult::default() };
+        (0..10).for_each(|_| phase.kinds.entry(Kind::Read).or_default().record(Duration::from_micros(30)));
+        let shown = phase.to_json()["selector"].clone();
+        let (server, one_sided) = (&shown["server"], &shown["one_sided"]);
+        assert_eq!((server, one_sided, &shown["server_share"]), (&json!(10), &json!(0), &json!(1.0)));
+        assert!(shown["server_latency_ns"].is_f64() && shown["one_sided_latency_ns"].is_null(), "{shown}");
+        let table = phase.to_table();
+        assert!(table.contains("one-sided: no search, the servers answered them all"), "{table}");
+    }
+
+    /// Gets of read-modify-writes were left out where the client had no choice.
+    #[test]
+    fn searches_are_counted_of_every_kind_of_operation() {
+        let mut total = PhaseResult::default();
+        for searches in [3, 4] {
+            let mut phase = PhaseResult { searches, ..PhaseResult::default() };
+            phase.kinds.entry(Kind::ReadModifyWrite).or_default().record(Duration::from_micros(30));
+            total.add(&phase);
+        }
+        let shown = total.to_json()["selector"].clone();
+        assert_eq!((&shown["server"], shown["server_latency_ns"].is_null()), (&json!(7), true), "{shown}");
     }
 }

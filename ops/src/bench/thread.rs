@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cell_client::{ClientError, Condition, Operation, Output, Ticket};
+use cell_client::{ClientError, Condition, Item, Operation, Output, ScanPage, Ticket};
 use cell_protocol::{Bound, Scan};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -258,12 +258,24 @@ impl<'a> Thread<'a> {
             }
             Kind::Update => self.put_and_wait(picked, Condition::Always),
             Kind::Scan => self.scan_and_wait(picked, *records),
-            Kind::ReadModifyWrite => match self.store.get(picked)? {
+            Kind::ReadModifyWrite => match self.get(picked)? {
                 Some(item) => self.put_and_wait(picked, Condition::IfVersion(item.version)),
                 None => Ok(true),
             },
-            Kind::Read => Ok(self.store.get(picked)?.is_none()),
+            Kind::Read => Ok(self.get(picked)?.is_none()),
         }
+    }
+
+    fn get(&mut self, key: &[u8]) -> anyhow::Result<Option<Item>> {
+        let item = self.store.get(key)?;
+        self.phase.searches += 1;
+        Ok(item)
+    }
+
+    fn page(&mut self, start: Bound<'_>, left: u64) -> anyhow::Result<ScanPage> {
+        let page = self.store.scan_page(scan_of(start, left))?;
+        self.phase.searches += 1;
+        Ok(page)
     }
 
     fn put_and_wait(&mut self, key: &[u8], condition: Condition) -> anyhow::Result<bool> {
@@ -272,13 +284,13 @@ impl<'a> Thread<'a> {
     }
 
     fn scan_and_wait(&mut self, start: &[u8], mut left: u64) -> anyhow::Result<bool> {
-        let mut page = self.store.scan_page(scan_of(Bound::Included(start), left))?;
+        let mut page = self.page(Bound::Included(start), left)?;
         loop {
             left = left.saturating_sub(page.len() as u64);
             if left == 0 || page.is_done() {
                 return Ok(false);
             }
-            page = self.store.scan_page(scan_of(page.resume(), left))?;
+            page = self.page(page.resume(), left)?;
         }
     }
 
@@ -366,6 +378,8 @@ impl<'a> Thread<'a> {
         let ended = Instant::now();
         let operation =
             self.in_flight.remove(&completion.ticket).expect("every completion has one submission");
+        let is_search = matches!(completion.outcome, Ok(Output::Value(_) | Output::Page(_)));
+        self.phase.searches += u64::from(is_search);
         match (operation.step, completion.outcome) {
             (Step::ReadToModify { record }, Ok(Output::Value(Some(item)))) => {
                 let condition = Condition::IfVersion(item.version);

@@ -186,6 +186,18 @@ fn status_and_bench(dev: &Dev) {
         assert_eq!((&report["workload"], &report["run"]["operations"]), (&workload.into(), &1000.into()));
         assert_eq!(report["load"]["operations"], 500);
     }
+    bench_counts_the_gets_of_read_modify_writes(dev);
+}
+
+fn bench_counts_the_gets_of_read_modify_writes(dev: &Dev) {
+    let flags = ["--workload", "f", "--skip-load", "--records", "500", "--operations", "1000", "--json"];
+    for (search, in_flight) in [("server", "1"), ("server", "4"), ("client", "1")] {
+        let how = ["--search", search, "--in-flight", in_flight];
+        let report = json(dev.out(&[&["bench", "ycsb"], &flags[..], &how[..]].concat()).as_bytes());
+        let selector = &report["run"]["selector"];
+        let searches = ["server", "one_sided"].iter().map(|who| selector[who].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(searches, 1000, "one for each operation: {report}");
+    }
 }
 
 fn bench_names_what_it_leaves(dev: &Dev) {
