@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cell_client::{ClientError, Condition, Item, Operation, Output, ScanPage, Ticket};
+use cell_client::{ClientError, Condition, EntryValue, Item, Operation, Output, ScanPage, Ticket};
 use cell_protocol::{Bound, Scan};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -116,8 +116,19 @@ enum Step {
     Insert { record: u64 },
     /// A scan that still wants so many records.
     Scan { left: u64 },
+    /// The get of a value of a scan that did not fit its page.
+    Large(Box<PageOfScan>),
     /// The read of a read-modify-write of this record.
     ReadToModify { record: u64 },
+}
+
+/// A page of a scan whose values that did not fit it are fetched, one at a time.
+struct PageOfScan {
+    page: ScanPage,
+    /// So many of them were asked for.
+    fetched: usize,
+    /// Records that are wanted behind it.
+    left: u64,
 }
 
 /// An operation as it was drawn; of an insert, its kind alone.
@@ -286,6 +297,9 @@ impl<'a> Thread<'a> {
     fn scan_and_wait(&mut self, start: &[u8], mut left: u64) -> anyhow::Result<bool> {
         let mut page = self.page(Bound::Included(start), left)?;
         loop {
+            for key in large_keys(&page) {
+                self.get(key)?;
+            }
             left = left.saturating_sub(page.len() as u64);
             if left == 0 || page.is_done() {
                 return Ok(false);
@@ -387,12 +401,9 @@ impl<'a> Thread<'a> {
             }
             (Step::Scan { left }, Ok(Output::Page(page))) => {
                 let left = left.saturating_sub(page.len() as u64);
-                if left > 0 && !page.is_done() {
-                    return self.scan(page.resume(), left, operation.started);
-                }
-                self.end(operation.kind, operation.started, ended, false);
-                Ok(())
+                self.go_on_with(PageOfScan { page, fetched: 0, left }, operation.started, ended)
             }
+            (Step::Large(page), Ok(Output::Value(_))) => self.go_on_with(*page, operation.started, ended),
             (step, Ok(output)) => {
                 if let Step::Insert { record } = step {
                     self.shared.record_inserted(record);
@@ -407,6 +418,21 @@ impl<'a> Thread<'a> {
             }
             (_, Err(error)) => Err(self.store.failure(&error)),
         }
+    }
+
+    /// Of a scan: the next value that did not fit the page, or what is behind it, or its end.
+    fn go_on_with(&mut self, mut page: PageOfScan, started: Instant, ended: Instant) -> anyhow::Result<()> {
+        let large = large_keys(&page.page).nth(page.fetched).map(<[u8]>::to_vec);
+        if let Some(key) = large {
+            page.fetched += 1;
+            let step = Step::Large(Box::new(page));
+            return self.submit(Kind::Scan, step, &Operation::Get { key: &key }, started);
+        }
+        if page.left > 0 && !page.page.is_done() {
+            return self.scan(page.page.resume(), page.left, started);
+        }
+        self.end(Kind::Scan, started, ended, false);
+        Ok(())
     }
 
     /// An operation in flight has ended: the next one begins now.
@@ -427,6 +453,11 @@ impl<'a> Thread<'a> {
 fn scan_of(start: Bound<'_>, left: u64) -> Scan<'_> {
     let limit_entries = u32::try_from(left).unwrap_or(u32::MAX);
     Scan { start, limit_entries, ..Scan::default() }
+}
+
+/// Keys of the entries of a page whose values did not fit it.
+fn large_keys(page: &ScanPage) -> impl Iterator<Item = &[u8]> {
+    page.iter().filter(|entry| matches!(entry.value, EntryValue::Large { .. })).map(|entry| entry.key)
 }
 
 #[cfg(test)]

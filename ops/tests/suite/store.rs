@@ -258,3 +258,20 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(scan.wait().unwrap().success());
     std::io::stdout().flush().unwrap();
 }
+
+/// Values of a scan that fit no page were left out, and scans that fetched none of them shown as any others.
+#[test]
+fn bench_of_scans_fetches_values_that_fit_no_page() {
+    let dev = Dev::start();
+    let scans = ["--workload", "e", "--pick", "uniform", "--records", "20", "--operations", "40"];
+    for in_flight in ["1", "3"] {
+        let values = ["--value-bytes", "200000", "--threads", "2"];
+        let how = ["--search", "server", "--in-flight", in_flight, "--json"];
+        let words = [&["bench", "ycsb"], &scans[..], &values[..], &how[..]].concat();
+        let report = json(dev.out(&words).as_bytes());
+        let scans = report["run"]["kinds"]["scan"]["operations"].as_u64().unwrap();
+        let searches = report["run"]["selector"]["server"].as_u64().unwrap();
+        // Of the pages alone there is one for each scan: they have no values.
+        assert!(searches > 3 * scans, "a get for each value: {report}");
+    }
+}
