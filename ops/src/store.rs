@@ -1,8 +1,11 @@
 //! The client as commands use it: one operation at a time, or many in flight; errors with exit codes.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
     OneSidedCounters, Operation, Scan, ScanEntry, ScanPage, ScanRange, SelectorReport, Ticket, TreeShape,
@@ -21,7 +24,7 @@ use crate::output::message;
 use crate::unserved_pairs::TablePair;
 use crate::{environment, probe, settings};
 
-/// How long a call waits for completions before it looks again.
+/// How long a call waits before it looks again, for completions or whether it is to stop.
 const TICK: Duration = Duration::from_millis(100);
 /// What an operation of a command has if neither its user nor a setting says: as long as one of the client's.
 /// A host that is lost takes less.
@@ -59,6 +62,31 @@ impl Store {
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
         Store::connect_by(arguments, timeout, in_flight_max, connect_patiently)
+    }
+
+    /// As [`Store::connect_with`], unless a stop is asked for. It connects on a thread of its own, which a
+    /// stop leaves behind: the process ends.
+    pub(crate) fn connect_unless(
+        stop: &AtomicBool,
+        arguments: &ServerArgs,
+        timeout: Duration,
+        in_flight_max: usize,
+    ) -> anyhow::Result<Store> {
+        let (sender, connected) = channel();
+        let arguments = arguments.clone();
+        // Who does not wait for it any more does not want it.
+        let connect = move || drop(sender.send(Store::connect_with(&arguments, timeout, in_flight_max)));
+        std::thread::Builder::new().name("connect".into()).spawn(connect).context("cannot start a thread")?;
+        loop {
+            match connected.recv_timeout(TICK) {
+                Ok(outcome) => return outcome,
+                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the thread that connects has ended"),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                    return Err(Failure::new(Exit::Interrupted, "interrupted").into());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     /// Connects, and waits for nobody: for what shows who is there.
@@ -497,9 +525,39 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use cell_protocol::OwnedState;
+    use clap::Parser;
 
     use super::*;
+
+    /// It was heeded once the time to connect was over.
+    #[test]
+    fn connect_unless_ends_when_a_stop_is_asked_for() {
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            server: ServerArgs,
+        }
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = silent.local_addr().unwrap().to_string();
+        let words = ["test", "--server", server.as_str(), "--timeout", "600s", "--transport", "tcp"];
+        let arguments = Command::parse_from(words).server;
+        let stop = AtomicBool::new(false);
+        let connected = std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| {
+                let met = silent.accept().unwrap();
+                stop.store(true, Ordering::Relaxed);
+                met
+            });
+            let connected = Store::connect_unless(&stop, &arguments, PATIENCE, 1);
+            drop(accepting.join().unwrap());
+            connected
+        });
+        let error = connected.map(drop).unwrap_err();
+        assert_eq!(crate::exit::classify(&error).0, Exit::Interrupted, "{error:#}");
+    }
 
     /// `cell get` gave a host up that was lost, whose lease on etcd alone takes half of what it had.
     #[test]

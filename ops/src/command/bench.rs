@@ -1,7 +1,7 @@
 //! `cell bench`: measures a running server.
 
 use std::io::{self, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,9 +80,8 @@ pub(crate) fn run(global: &Global, arguments: &BenchArgs) -> anyhow::Result<Exit
 /// Loads, runs and reports; however it ends, it says how the records are removed that stay.
 fn ycsb(global: &Global, arguments: &YcsbArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
-    let stopped = || stop.load(Ordering::Relaxed);
     let mut records = None;
-    let phases = run_phases(arguments, &stopped, &mut records);
+    let phases = run_phases(arguments, &stop, &mut records);
     if let Some(records) = records {
         let clean = arguments.server.command(&format!("cell bench clean --records {records}"));
         message::note(&format!("the records of the benchmark stay in the store; {clean} removes them"));
@@ -96,7 +95,7 @@ fn ycsb(global: &Global, arguments: &YcsbArgs) -> anyhow::Result<Exit> {
 /// something was asked of it.
 fn run_phases(
     arguments: &YcsbArgs,
-    stopped: &dyn Fn() -> bool,
+    stop: &AtomicBool,
     records: &mut Option<u64>,
 ) -> anyhow::Result<(Option<PhaseResult>, PhaseResult)> {
     let mut phase = |shared: &Shared, result: anyhow::Result<PhaseResult>| {
@@ -109,11 +108,11 @@ fn run_phases(
         true => None,
         false => {
             let shared = Shared::new(0, 0);
-            Some(phase(&shared, load(arguments, &shared, stopped))?)
+            Some(phase(&shared, load(arguments, &shared, stop))?)
         }
     };
     let shared = Shared::new(arguments.operations, arguments.records);
-    let run = phase(&shared, measure(arguments, &shared, stopped))?;
+    let run = phase(&shared, measure(arguments, &shared, stop))?;
     Ok((load, run))
 }
 
@@ -158,19 +157,19 @@ fn pick_of(arguments: &YcsbArgs) -> Pick {
     arguments.pick.unwrap_or(arguments.workload.pick())
 }
 
-fn load(arguments: &YcsbArgs, shared: &Shared, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
+fn load(arguments: &YcsbArgs, shared: &Shared, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
     /// Loading is not what is measured; it keeps more in flight.
     const IN_FLIGHT_MIN: usize = 64;
     let depth = usize::from(arguments.in_flight).max(IN_FLIGHT_MIN);
     let threads = u64::from(arguments.threads);
-    run_threads("loading", arguments, shared, arguments.records, depth, stopped, &|thread, number| {
+    run_threads("loading", arguments, shared, arguments.records, depth, stop, &|thread, number| {
         thread.load(number, threads, arguments.records, depth)
     })
 }
 
-fn measure(arguments: &YcsbArgs, shared: &Shared, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
+fn measure(arguments: &YcsbArgs, shared: &Shared, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
     let depth = usize::from(arguments.in_flight);
-    run_threads("running", arguments, shared, arguments.operations, depth, stopped, &|thread, _| {
+    run_threads("running", arguments, shared, arguments.operations, depth, stop, &|thread, _| {
         thread.run(depth)
     })
 }
@@ -183,12 +182,12 @@ fn run_threads(
     shared: &Shared,
     total: u64,
     depth: usize,
-    stopped: &dyn Fn() -> bool,
+    stop: &AtomicBool,
     body: &Body<'_>,
 ) -> anyhow::Result<PhaseResult> {
     let pick = pick_of(arguments);
     let stores = (0..arguments.threads)
-        .map(|_| Store::connect_with(&arguments.server, Duration::from_secs(30), depth))
+        .map(|_| Store::connect_unless(stop, &arguments.server, Duration::from_secs(30), depth))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let bar = bar::Bar::new(verb, Some(total), false);
     let started = Instant::now();
@@ -207,7 +206,7 @@ fn run_threads(
         };
         let threads: Vec<_> = (0..).zip(stores).map(start).collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            if stopped() {
+            if stop.load(Ordering::Relaxed) {
                 shared.stop.store(true, Ordering::Relaxed);
             }
             let done = shared.done.load(Ordering::Relaxed);
@@ -223,7 +222,7 @@ fn run_threads(
     for result in results {
         phase.add(&result?);
     }
-    if stopped() {
+    if stop.load(Ordering::Relaxed) {
         return Err(Failure::new(Exit::Interrupted, "interrupted").into());
     }
     Ok(phase)

@@ -32,7 +32,7 @@ pub(crate) struct CleanArgs {
 pub(crate) fn run(global: &Global, arguments: &CleanArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let at_once = usize::try_from(AT_ONCE)?;
-    let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), at_once)?;
+    let mut store = Store::connect_unless(&stop, &arguments.server, Duration::from_secs(60), at_once)?;
     let bar = bar::Bar::new("removing", Some(arguments.records), false);
     let (mut removed, mut first) = (0, 0);
     while first < arguments.records {

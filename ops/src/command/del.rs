@@ -115,7 +115,8 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
             .into());
     }
     let stop = signal::stop_flag()?;
-    let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;
+    let mut store =
+        Store::connect_unless(&stop, &arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;
     let mut most = u64::MAX;
     if !arguments.yes {
         let count = store.scan(range.clone(), &mut |_| Ok(()))?;

@@ -142,7 +142,7 @@ impl Cleaning<'_> {
 /// Runs the command. Exit code 6 if entries stay because their drill goes on.
 pub(crate) fn run(global: &Global, arguments: &CleanArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
-    let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), AT_ONCE)?;
+    let mut store = Store::connect_unless(&stop, &arguments.server, Duration::from_secs(60), AT_ONCE)?;
     let ended = arguments.run.filter(|_| arguments.ended);
     let runs = Runs { wanted: arguments.run, ..Runs::default() };
     let mut cleaning = Cleaning { store: &mut store, stop: &stop, ended, runs, removed: 0 };

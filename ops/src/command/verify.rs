@@ -76,7 +76,7 @@ impl Findings {
 /// Verifies; exit code 7 if anything is missing or wrong.
 pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
-    let mut store = Store::connect_with(&arguments.server, Duration::from_secs(600), IN_FLIGHT)?;
+    let mut store = Store::connect_unless(&stop, &arguments.server, Duration::from_secs(600), IN_FLIGHT)?;
     let mut findings = Findings::default();
     let nodes = needed_members(&arguments.server, Duration::from_secs(60))?;
     let stores: anyhow::Result<Vec<Store>> = nodes.into_iter().map(|node| node.store).collect();
