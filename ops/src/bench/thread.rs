@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// Operations that ended, for the progress bar.
     pub(crate) done: AtomicU64,
+    /// Threads that were to stop are left behind, with what is in flight.
+    pub(crate) is_left: AtomicBool,
 }
 
 impl Shared {
@@ -50,6 +52,7 @@ impl Shared {
             inserted: Mutex::new(LineSet::from_parts(records, &[]).expect("no ranges")),
             stop: AtomicBool::new(false),
             done: AtomicU64::new(0),
+            is_left: AtomicBool::new(false),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `cell bench`: measures a running server.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
+
+/// How long threads that are to stop may wait for what is in flight.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of `cell bench`.
 #[derive(Debug, Args)]
@@ -99,7 +103,8 @@ fn run_phases(
     records: &mut Option<u64>,
 ) -> anyhow::Result<(Option<PhaseResult>, PhaseResult)> {
     let mut phase = |shared: &Shared, result: anyhow::Result<PhaseResult>| {
-        if result.is_ok() || shared.done.load(Ordering::Relaxed) > 0 {
+        let has_asked = shared.done.load(Ordering::Relaxed) > 0 || shared.is_left.load(Ordering::Relaxed);
+        if result.is_ok() || has_asked {
             *records = Some(shared.records().max(arguments.records));
         }
         result
@@ -107,11 +112,11 @@ fn run_phases(
     let load = match arguments.skip_load {
         true => None,
         false => {
-            let shared = Shared::new(0, 0);
+            let shared = Arc::new(Shared::new(0, 0));
             Some(phase(&shared, load(arguments, &shared, stop))?)
         }
     };
-    let shared = Shared::new(arguments.operations, arguments.records);
+    let shared = Arc::new(Shared::new(arguments.operations, arguments.records));
     let run = phase(&shared, measure(arguments, &shared, stop))?;
     Ok((load, run))
 }
@@ -157,33 +162,31 @@ fn pick_of(arguments: &YcsbArgs) -> Pick {
     arguments.pick.unwrap_or(arguments.workload.pick())
 }
 
-fn load(arguments: &YcsbArgs, shared: &Shared, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
+fn load(arguments: &YcsbArgs, shared: &Arc<Shared>, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
     /// Loading is not what is measured; it keeps more in flight.
     const IN_FLIGHT_MIN: usize = 64;
     let depth = usize::from(arguments.in_flight).max(IN_FLIGHT_MIN);
-    let threads = u64::from(arguments.threads);
-    run_threads("loading", arguments, shared, arguments.records, depth, stop, &|thread, number| {
-        thread.load(number, threads, arguments.records, depth)
-    })
+    let (threads, records) = (u64::from(arguments.threads), arguments.records);
+    let body = move |thread: Thread<'_>, number: u64| thread.load(number, threads, records, depth);
+    run_threads("loading", arguments, shared, records, depth, stop, &(Arc::new(body) as Body))
 }
 
-fn measure(arguments: &YcsbArgs, shared: &Shared, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
+fn measure(arguments: &YcsbArgs, shared: &Arc<Shared>, stop: &AtomicBool) -> anyhow::Result<PhaseResult> {
     let depth = usize::from(arguments.in_flight);
-    run_threads("running", arguments, shared, arguments.operations, depth, stop, &|thread, _| {
-        thread.run(depth)
-    })
+    let body = move |thread: Thread<'_>, _: u64| thread.run(depth);
+    run_threads("running", arguments, shared, arguments.operations, depth, stop, &(Arc::new(body) as Body))
 }
 
-type Body<'a> = dyn Fn(Thread<'_>, u64) -> anyhow::Result<PhaseResult> + Sync + 'a;
+type Body = Arc<dyn Fn(Thread<'_>, u64) -> anyhow::Result<PhaseResult> + Send + Sync>;
 
 fn run_threads(
     verb: &'static str,
     arguments: &YcsbArgs,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     total: u64,
     depth: usize,
     stop: &AtomicBool,
-    body: &Body<'_>,
+    body: &Body,
 ) -> anyhow::Result<PhaseResult> {
     let pick = pick_of(arguments);
     let stores = (0..arguments.threads)
@@ -191,39 +194,47 @@ fn run_threads(
         .collect::<anyhow::Result<Vec<_>>>()?;
     let bar = bar::Bar::new(verb, Some(total), false);
     let started = Instant::now();
-    let results = thread::scope(|scope| {
-        let start = |(number, store): (u64, Store)| {
-            scope.spawn(move || {
-                let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
-                let workload = arguments.workload;
-                let thread = Thread::new(store, shared, workload, pick, seed, arguments.value_bytes);
-                let result = body(thread, number);
-                if result.is_err() {
-                    shared.stop.store(true, Ordering::Relaxed);
-                }
-                result
-            })
-        };
-        let threads: Vec<_> = (0..).zip(stores).map(start).collect();
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            if stop.load(Ordering::Relaxed) {
+    let start = |(number, store): (u64, Store)| {
+        let (shared, body) = (Arc::clone(shared), Arc::clone(body));
+        let (workload, value_bytes) = (arguments.workload, arguments.value_bytes);
+        let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
+        thread::spawn(move || {
+            let thread = Thread::new(store, &shared, workload, pick, seed, value_bytes);
+            let result = body(thread, number);
+            if result.is_err() {
                 shared.stop.store(true, Ordering::Relaxed);
             }
-            let done = shared.done.load(Ordering::Relaxed);
-            bar.set(done, number::rate(number::per_second(done, started.elapsed())));
-            thread::sleep(Duration::from_millis(10));
+            result
+        })
+    };
+    let threads: Vec<_> = (0..).zip(stores).map(start).collect();
+    let mut stopped_at: Option<Instant> = None;
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        if stop.load(Ordering::Relaxed) {
+            shared.stop.store(true, Ordering::Relaxed);
+            // What they wait for is left behind with them: the process ends.
+            if stopped_at.get_or_insert_with(Instant::now).elapsed() >= STOP_PATIENCE {
+                shared.is_left.store(true, Ordering::Relaxed);
+                bar.finish();
+                return Err(interrupted());
+            }
         }
-        let joined = threads.into_iter().map(|thread| thread.join().expect("a bench thread does not panic"));
-        joined.collect::<Vec<_>>()
-    });
+        let done = shared.done.load(Ordering::Relaxed);
+        bar.set(done, number::rate(number::per_second(done, started.elapsed())));
+        thread::sleep(Duration::from_millis(10));
+    }
     let elapsed = started.elapsed();
     bar.finish();
     let mut phase = PhaseResult { elapsed, ..PhaseResult::default() };
-    for result in results {
-        phase.add(&result?);
+    for thread in threads {
+        phase.add(&thread.join().expect("a bench thread does not panic")?);
     }
     if stop.load(Ordering::Relaxed) {
-        return Err(Failure::new(Exit::Interrupted, "interrupted").into());
+        return Err(interrupted());
     }
     Ok(phase)
+}
+
+fn interrupted() -> anyhow::Error {
+    Failure::new(Exit::Interrupted, "interrupted").into()
 }

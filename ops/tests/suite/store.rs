@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::io::Write;
+use std::process::Stdio;
 
 use crate::harness::Dev;
+use cell_tests::{process, wait};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 fn json(text: &[u8]) -> Value {
@@ -253,7 +256,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let dev = Dev::start();
     let lines: String = (0..20_000).map(|n| format!("key{n}\t{}\n", "v".repeat(50))).collect();
     assert!(dev.cell_with_input(&["load", "-"], lines.as_bytes()).status.success());
-    let mut scan = dev.command(&["scan"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut scan = dev.command(&["scan"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(scan.stdout.take());
     assert!(scan.wait().unwrap().success());
     std::io::stdout().flush().unwrap();
@@ -273,5 +276,29 @@ fn bench_of_scans_fetches_values_that_fit_no_page() {
         let searches = report["run"]["selector"]["server"].as_u64().unwrap();
         // Of the pages alone there is one for each scan: they have no values.
         assert!(searches > 3 * scans, "a get for each value: {report}");
+    }
+}
+
+/// It ended with its operations' time, and with their error.
+#[test]
+fn bench_of_a_node_that_stands_still_is_interrupted_at_once_and_names_what_it_leaves() {
+    let dev = Dev::start();
+    let run = ["bench", "ycsb", "--workload", "d", "--records", "100", "--value-bytes", "50"];
+    let long = ["--operations", "300000000", "--threads", "2", "--timeout", "100s"];
+    for in_flight in ["1", "4"] {
+        let mut command = dev.command(&[&run[..], &long[..], &["--in-flight", in_flight][..]].concat());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let count = || dev.out(&["count", "--prefix", "user"]).trim().parse::<u64>().unwrap();
+        let before = count().max(100);
+        wait::until("the run inserts", || count() > before);
+        process::stop(dev.node());
+        process::signal(Pid::from_child(&child), Signal::INT);
+        let interrupted = child.wait_with_output();
+        process::signal(dev.node(), Signal::CONT);
+        let interrupted = interrupted.unwrap();
+        let said = String::from_utf8_lossy(&interrupted.stderr);
+        assert_eq!(interrupted.status.code(), Some(130), "{said}");
+        assert!(said.contains("cell bench clean --records ") && said.contains("interrupted"), "{said}");
+        dev.wait_healthy();
     }
 }
