@@ -1,7 +1,7 @@
 //! What a run measured: latencies by kind of operation, counts and rates.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_client::{Decisions, Estimates, OneSidedCounters, SelectorReport};
 use cell_terms::CounterValue;
@@ -59,8 +59,10 @@ pub(crate) struct PhaseResult {
     pub(crate) kinds: BTreeMap<Kind, Latencies>,
     /// Gets and pages of scans that were answered, those of read-modify-writes too.
     pub(crate) searches: u64,
-    /// How long the phase took.
+    /// How long the phase took: to the end of its last operation.
     pub(crate) elapsed: Duration,
+    /// When that ended.
+    pub(crate) last_ended: Option<Instant>,
     /// What the clients' one-sided paths counted, where they search themselves.
     pub(crate) one_sided: Option<OneSidedCounters>,
     /// What each client decided on who searches, where that was its choice.
@@ -68,12 +70,22 @@ pub(crate) struct PhaseResult {
 }
 
 impl PhaseResult {
-    /// Adds what another thread measured; the phase's time is set by whoever ran it.
-    pub(crate) fn add(&mut self, other: &PhaseResult) {
+    /// The phase of threads that have started at this time.
+    pub(crate) fn of_threads(started: Instant, threads: &[PhaseResult]) -> PhaseResult {
+        let mut phase = PhaseResult::default();
+        threads.iter().for_each(|thread| phase.add(thread));
+        phase.elapsed =
+            phase.last_ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(started));
+        phase
+    }
+
+    /// Adds what another thread measured.
+    fn add(&mut self, other: &PhaseResult) {
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(*kind).or_default().add(latencies);
         }
         self.searches += other.searches;
+        self.last_ended = self.last_ended.max(other.last_ended);
         if let Some(counters) = &other.one_sided {
             self.one_sided.get_or_insert_default().add(counters);
         }
@@ -249,6 +261,17 @@ mod tests {
         let p50 = document["kinds"]["read"]["latency_ns"]["p50"].as_u64().unwrap();
         assert!((499_000..=502_000).contains(&p50), "{p50}");
         assert!(total.to_table().contains("2,000"));
+    }
+
+    /// A run that was shorter than the time between two looks at its threads took that long.
+    #[test]
+    fn phase_ends_with_its_last_operation() {
+        let started = Instant::now();
+        let ended = |after| Some(started + Duration::from_micros(after));
+        let threads = [ended(300), None, ended(200)]
+            .map(|last_ended| PhaseResult { last_ended, ..PhaseResult::default() });
+        assert_eq!(PhaseResult::of_threads(started, &threads).elapsed, Duration::from_micros(300));
+        assert_eq!(PhaseResult::of_threads(started, &[]).elapsed, Duration::ZERO);
     }
 
     #[test]

@@ -448,6 +448,7 @@ impl<'a> Thread<'a> {
         let latencies = self.phase.kinds.entry(kind).or_default();
         latencies.record(ended.saturating_duration_since(started));
         latencies.missed += u64::from(missed);
+        self.phase.last_ended = Some(ended);
         self.ended.add(ended);
     }
 }

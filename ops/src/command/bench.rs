@@ -223,16 +223,13 @@ fn run_threads(
         bar.set(done, number::rate(number::per_second(done, started.elapsed())));
         thread::sleep(Duration::from_millis(10));
     }
-    let elapsed = started.elapsed();
     bar.finish();
-    let mut phase = PhaseResult { elapsed, ..PhaseResult::default() };
-    for thread in threads {
-        phase.add(&thread.join().expect("a bench thread does not panic")?);
-    }
+    let joined = threads.into_iter().map(|thread| thread.join().expect("a bench thread does not panic"));
+    let results = joined.collect::<anyhow::Result<Vec<_>>>()?;
     if stop.load(Ordering::Relaxed) {
         return Err(interrupted());
     }
-    Ok(phase)
+    Ok(PhaseResult::of_threads(started, &results))
 }
 
 fn interrupted() -> anyhow::Error {
