@@ -19,14 +19,16 @@ const HIGHEST_NS: u64 = 60_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     histogram: Histogram<u64>,
-    /// Reads that found nothing, conditions that failed: answered, but not as hoped.
+    /// Reads and scans that found nothing, conditions that failed: answered, but not as hoped.
     pub(crate) missed: u64,
+    /// Entries that scans found.
+    pub(crate) entries: u64,
 }
 
 impl Default for Latencies {
     fn default() -> Latencies {
         let histogram = Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("constant bounds are right");
-        Latencies { histogram, missed: 0 }
+        Latencies { histogram, missed: 0, entries: 0 }
     }
 }
 
@@ -41,6 +43,7 @@ impl Latencies {
     pub(crate) fn add(&mut self, other: &Latencies) {
         self.histogram.add(&other.histogram).expect("equal bounds");
         self.missed += other.missed;
+        self.entries += other.entries;
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -144,11 +147,12 @@ impl PhaseResult {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let kind = |latencies: &Latencies| {
+        let kind = |kind: Kind, latencies: &Latencies| {
             json!({
                 "operations": latencies.count(),
                 "operations_per_second": per_second(latencies.count(), self.elapsed),
                 "missed": latencies.missed,
+                "entries": (kind == Kind::Scan).then_some(latencies.entries),
                 "latency_ns": {
                     "mean": latencies.histogram.mean(),
                     "p50": latencies.quantile(0.5),
@@ -159,8 +163,11 @@ impl PhaseResult {
                 },
             })
         };
-        let kinds: serde_json::Map<_, _> =
-            self.kinds.iter().map(|(name, latencies)| (name.name().to_owned(), kind(latencies))).collect();
+        let kinds: serde_json::Map<_, _> = self
+            .kinds
+            .iter()
+            .map(|(name, latencies)| (name.name().to_owned(), kind(*name, latencies)))
+            .collect();
         json!({
             "seconds": self.elapsed.as_secs_f64(),
             "operations": self.operations(),
@@ -190,6 +197,10 @@ impl PhaseResult {
         };
         let headings = ["operation", "count", "rate", "p50", "p99", "p99.9", "max", "missed"];
         let mut text = table::plain(&headings, &[1, 2, 3, 4, 5, 6, 7], self.kinds.iter().map(row).collect());
+        if let Some(scans) = self.kinds.get(&Kind::Scan) {
+            let mean = scans.entries as f64 / scans.count().max(1) as f64;
+            text.push_str(&format!("\nscans: {} entries, {mean:.1} each", count(scans.entries)));
+        }
         if let Some(report) = self.searches() {
             text.push_str(&selector_text(&report));
         }
@@ -295,6 +306,23 @@ mod tests {
             (Some(0.2), Some(3.0))
         );
         assert!(shown["server_latency_ns"].is_null() && shown["one_sided_latency_ns"].is_f64());
+    }
+
+    #[test]
+    fn scans_are_shown_with_the_entries_that_they_found() {
+        let mut total = PhaseResult::default();
+        for (entries, missed) in [(30, 0), (0, 1)] {
+            let mut phase = PhaseResult::default();
+            let scans = phase.kinds.entry(Kind::Scan).or_default();
+            scans.record(Duration::from_micros(30));
+            (scans.entries, scans.missed) = (entries, missed);
+            phase.kinds.entry(Kind::Insert).or_default().record(Duration::from_micros(30));
+            total.add(&phase);
+        }
+        let shown = total.to_json()["kinds"].clone();
+        assert_eq!((&shown["scan"]["entries"], &shown["scan"]["missed"]), (&json!(30), &json!(1)));
+        assert!(shown["insert"]["entries"].is_null(), "{shown}");
+        assert!(total.to_table().contains("scans: 30 entries, 15.0 each"));
     }
 
     /// Reads that were refused before they were tried stand in no counter: they were said to be one-sided.

@@ -117,8 +117,8 @@ enum Step {
     Only,
     /// An insert of this record.
     Insert { record: u64 },
-    /// A scan that still wants so many records.
-    Scan { left: u64 },
+    /// A scan that has found so many records, and still wants so many.
+    Scan { found: u64, left: u64 },
     /// The get of a value of a scan that did not fit its page.
     Large(Box<PageOfScan>),
     /// The read of a read-modify-write of this record.
@@ -130,6 +130,8 @@ struct PageOfScan {
     page: ScanPage,
     /// So many of them were asked for.
     fetched: usize,
+    /// Records that were found so far.
+    found: u64,
     /// Records that are wanted behind it.
     left: u64,
 }
@@ -299,16 +301,24 @@ impl<'a> Thread<'a> {
 
     fn scan_and_wait(&mut self, start: &[u8], mut left: u64) -> anyhow::Result<bool> {
         let mut page = self.page(Bound::Included(start), left)?;
+        let mut found = 0;
         loop {
+            found += whole(&page);
             for key in large_keys(&page) {
-                self.get(key)?;
+                found += u64::from(self.get(key)?.is_some());
             }
             left = left.saturating_sub(page.len() as u64);
             if left == 0 || page.is_done() {
-                return Ok(false);
+                return Ok(self.scan_misses(found));
             }
             page = self.page(page.resume(), left)?;
         }
+    }
+
+    /// A scan has ended that found so many entries; whether it found none.
+    fn scan_misses(&mut self, found: u64) -> bool {
+        self.phase.kinds.entry(Kind::Scan).or_default().entries += found;
+        found == 0
     }
 
     /// Inserts the records of this thread: every `stride`-th from `first`.
@@ -348,7 +358,7 @@ impl<'a> Thread<'a> {
             Kind::Update => self.put(kind, Step::Only, record, Condition::Always, started),
             Kind::Scan => {
                 let left = self.random.random_range(1..=SCAN_RECORDS_MAX);
-                self.scan(Bound::Included(&key(record)), left, started)
+                self.scan(Bound::Included(&key(record)), 0, left, started)
             }
             Kind::ReadModifyWrite => {
                 let step = Step::ReadToModify { record };
@@ -374,8 +384,9 @@ impl<'a> Thread<'a> {
         submitted
     }
 
-    fn scan(&mut self, start: Bound<'_>, left: u64, started: Instant) -> anyhow::Result<()> {
-        self.submit(Kind::Scan, Step::Scan { left }, &Operation::Scan(scan_of(start, left)), started)
+    fn scan(&mut self, start: Bound<'_>, found: u64, left: u64, started: Instant) -> anyhow::Result<()> {
+        let step = Step::Scan { found, left };
+        self.submit(Kind::Scan, step, &Operation::Scan(scan_of(start, left)), started)
     }
 
     fn submit(
@@ -402,11 +413,14 @@ impl<'a> Thread<'a> {
                 let condition = Condition::IfVersion(item.version);
                 self.put(operation.kind, Step::Only, record, condition, operation.started)
             }
-            (Step::Scan { left }, Ok(Output::Page(page))) => {
-                let left = left.saturating_sub(page.len() as u64);
-                self.go_on_with(PageOfScan { page, fetched: 0, left }, operation.started, ended)
+            (Step::Scan { found, left }, Ok(Output::Page(page))) => {
+                let (found, left) = (found + whole(&page), left.saturating_sub(page.len() as u64));
+                self.go_on_with(PageOfScan { page, fetched: 0, found, left }, operation.started, ended)
             }
-            (Step::Large(page), Ok(Output::Value(_))) => self.go_on_with(*page, operation.started, ended),
+            (Step::Large(mut page), Ok(Output::Value(item))) => {
+                page.found += u64::from(item.is_some());
+                self.go_on_with(*page, operation.started, ended)
+            }
             (step, Ok(output)) => {
                 if let Step::Insert { record } = step {
                     self.shared.record_inserted(record);
@@ -432,9 +446,10 @@ impl<'a> Thread<'a> {
             return self.submit(Kind::Scan, step, &Operation::Get { key: &key }, started);
         }
         if page.left > 0 && !page.page.is_done() {
-            return self.scan(page.page.resume(), page.left, started);
+            return self.scan(page.page.resume(), page.found, page.left, started);
         }
-        self.end(Kind::Scan, started, ended, false);
+        let missed = self.scan_misses(page.found);
+        self.end(Kind::Scan, started, ended, missed);
         Ok(())
     }
 
@@ -462,6 +477,11 @@ fn scan_of(start: Bound<'_>, left: u64) -> Scan<'_> {
 /// Keys of the entries of a page whose values did not fit it.
 fn large_keys(page: &ScanPage) -> impl Iterator<Item = &[u8]> {
     page.iter().filter(|entry| matches!(entry.value, EntryValue::Large { .. })).map(|entry| entry.key)
+}
+
+/// Entries of a page that are there with their values.
+fn whole(page: &ScanPage) -> u64 {
+    (page.len() - large_keys(page).count()) as u64
 }
 
 #[cfg(test)]
