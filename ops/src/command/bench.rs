@@ -16,6 +16,7 @@ use crate::bench::thread::{Shared, Thread};
 use crate::bench::workload::Workload;
 use crate::command::bench_clean::{self, CleanArgs};
 use crate::exit::{Exit, Failure};
+use crate::load::loader::Limits;
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
@@ -62,7 +63,7 @@ struct YcsbArgs {
     in_flight: u16,
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 1000)]
-    value_bytes: usize,
+    value_bytes: u32,
     /// Records are there from an earlier run with the same --records
     #[arg(long)]
     skip_load: bool,
@@ -188,15 +189,16 @@ fn run_threads(
     stop: &AtomicBool,
     body: &Body,
 ) -> anyhow::Result<PhaseResult> {
-    let pick = pick_of(arguments);
+    let (pick, value_bytes) = (pick_of(arguments), usize::try_from(arguments.value_bytes)?);
     let stores = (0..arguments.threads)
         .map(|_| Store::connect_unless(stop, &arguments.server, Duration::from_secs(30), depth))
         .collect::<anyhow::Result<Vec<_>>>()?;
+    stores.first().map_or(Ok(()), |store| check_value(value_bytes, store.limits()))?;
     let bar = bar::Bar::new(verb, Some(total), false);
     let started = Instant::now();
     let start = |(number, store): (u64, Store)| {
         let (shared, body) = (Arc::clone(shared), Arc::clone(body));
-        let (workload, value_bytes) = (arguments.workload, arguments.value_bytes);
+        let workload = arguments.workload;
         let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
         thread::spawn(move || {
             let thread = Thread::new(store, &shared, workload, pick, seed, value_bytes);
@@ -230,6 +232,17 @@ fn run_threads(
         return Err(interrupted());
     }
     Ok(PhaseResult::of_threads(started, &results))
+}
+
+/// Whether the store takes values of this length: each thread makes one before it asks.
+fn check_value(bytes: usize, limits: Limits) -> Result<(), Failure> {
+    let max = limits.value_bytes_max;
+    if bytes <= max {
+        return Ok(());
+    }
+    let failure =
+        Failure::usage(format!("values of {bytes} bytes are too long for the store: {max} are permitted"));
+    Err(failure.next("give less --value-bytes; the longest goes by `value_bytes_max`"))
 }
 
 fn interrupted() -> anyhow::Error {

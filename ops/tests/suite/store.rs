@@ -190,6 +190,9 @@ fn status_and_bench(dev: &Dev) {
         assert_eq!(report["load"]["operations"], 500);
     }
     bench_counts_the_gets_of_read_modify_writes(dev);
+    for bytes in ["18446744073709551615", "4611686018427387904", "4294967295"] {
+        assert_eq!(dev.code(&["bench", "ycsb", "--value-bytes", bytes]), 2, "no value is that long");
+    }
 }
 
 fn bench_counts_the_gets_of_read_modify_writes(dev: &Dev) {
