@@ -236,10 +236,10 @@ fn selector_json(SelectorReport { decisions, estimates }: &SelectorReport) -> Va
 
 fn selector_text(SelectorReport { decisions, estimates }: &SelectorReport) -> String {
     let known = |ns: Option<f64>| ns.map_or("?".to_owned(), |ns| time(Duration::from_secs_f64(ns / 1e9)));
+    let share = decisions.server_share().map_or("?".to_owned(), |share| format!("{:.1} %", 100.0 * share));
     format!(
-        "\nselector: {:.1} % server-side ({} server, {} one-sided, {} explored), l_s {}, l_r {}, one-sided search {}, \
+        "\nselector: {share} server-side ({} server, {} one-sided, {} explored), l_s {}, l_r {}, one-sided search {}, \
          RTT {}, m {:.1}",
-        100.0 * decisions.server_share().unwrap_or(1.0),
         count(decisions.server),
         count(decisions.one_sided),
         count(decisions.exploration),
@@ -337,6 +337,13 @@ mod tests {
         assert!(shown["server_latency_ns"].is_f64() && shown["one_sided_latency_ns"].is_null(), "{shown}");
         let table = phase.to_table();
         assert!(table.contains("one-sided: no search, the servers answered them all"), "{table}");
+    }
+
+    #[test]
+    fn selector_that_decided_nothing_has_no_share() {
+        let phase = PhaseResult { selectors: vec![SelectorReport::default()], ..PhaseResult::default() };
+        assert!(phase.to_json()["selector"]["server_share"].is_null());
+        assert!(phase.to_table().contains("selector: ? server-side (0 server"), "{}", phase.to_table());
     }
 
     /// Gets of read-modify-writes were left out where the client had no choice.
