@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::{Args, value_parser};
 use serde_json::json;
 
@@ -51,7 +52,7 @@ pub(crate) struct LoadArgs {
 
 /// Loads to the end, to the first error, or to a signal; what is acknowledged is recorded in each case.
 pub(crate) fn run(global: &Global, arguments: &LoadArgs) -> anyhow::Result<Exit> {
-    let mut opened = arguments.source.open(&arguments.file, Exit::Partial)?;
+    let opened = arguments.source.open(&arguments.file, Exit::Partial)?;
     let file = progress_file(arguments, &opened)?;
     let mut progress = match &file {
         Some(file) => file.read()?.unwrap_or_default(),
@@ -67,7 +68,8 @@ pub(crate) fn run(global: &Global, arguments: &LoadArgs) -> anyhow::Result<Exit>
     let limits = store.limits();
     let flight = PendingPuts::new(&mut store);
     let loader = Loader::new(flight, &opened.parser, limits, in_flight, opened.skip, &mut progress);
-    let result = loader.run(&mut opened.lines, &mut watcher);
+    let mut lines = opened.lines.ahead().context("cannot start a thread")?;
+    let result = loader.run(&mut lines, &mut watcher);
     watcher.bar.finish();
     if let Some(file) = &file {
         file.write(&progress)?;

@@ -2,10 +2,12 @@
 //! counts its entries, and what is packed ends where its packer says so.
 
 use std::io::{self, BufRead};
+use std::time::Duration;
 
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::text::counted;
 
+use super::ahead::Arriving;
 use super::format::{Format, Mark};
 use super::line::{InputLine, Lines};
 use super::record::Parser;
@@ -108,6 +110,13 @@ impl Incomplete {
                 "make the dump again, or copy all of it, and load that: what is in the store is written anew"
             }
         }
+    }
+}
+
+impl<R: Arriving> Content<'_, R> {
+    /// Whether the next line, or the end, is there, or comes within this time.
+    pub(crate) fn is_next_here(&mut self, within: Duration) -> bool {
+        self.lines.is_next_here(within)
     }
 }
 

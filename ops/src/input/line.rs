@@ -1,6 +1,9 @@
 //! Lines with their numbers, from any reader, with a bound on their length.
 
 use std::io::{self, BufRead};
+use std::time::Duration;
+
+use super::ahead::{Ahead, Arriving};
 
 /// Longest line that is kept: a value of 16 MiB of which JSON writes each byte in six (`\u0001`), with room.
 pub(crate) const LINE_BYTES_MAX: usize = 112 << 20;
@@ -21,6 +24,24 @@ pub(crate) enum InputLine<'a> {
     Unended(&'a [u8]),
     /// Longer than the bound; it was skipped to its end.
     TooLong,
+}
+
+impl<R: BufRead + Send + 'static> Lines<R> {
+    /// The same lines, of which those to come are read on a thread of its own.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(crate) fn ahead(self) -> io::Result<Lines<Ahead>> {
+        let Lines { reader, number, line, bytes_max } = self;
+        Ok(Lines { reader: Ahead::new(reader)?, number, line, bytes_max })
+    }
+}
+
+impl<R: Arriving> Lines<R> {
+    /// Whether the next line, or the end, is there, or comes within this time.
+    pub(crate) fn is_next_here(&mut self, within: Duration) -> bool {
+        self.reader.is_line_here(within)
+    }
 }
 
 impl<R: BufRead> Lines<R> {

@@ -8,8 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use super::progress::Progress;
+use crate::input::ahead::Arriving;
 use crate::input::content::{Content, Incomplete};
 use crate::input::line::{InputLine, Lines};
 use crate::input::record::{LineError, Parser, Record};
@@ -19,9 +21,16 @@ pub(crate) trait Sink {
     /// Starts a put. `line` names it in [`Sink::poll`].
     fn submit(&mut self, line: u64, key: &[u8], value: &[u8]) -> anyhow::Result<()>;
 
+    /// Sends all that was submitted and does what else is due, without waiting. Outcomes of puts that ended.
+    fn step(&mut self, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()>;
+
     /// Outcomes of puts that ended. With `wait` it returns at least one, unless none is in flight.
     fn poll(&mut self, wait: bool, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()>;
 }
+
+/// How long the source is waited for until the sink is stepped again: while puts are in flight, and while
+/// none are. The observer is called as often.
+const SOURCE_WAITS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
 /// Whoever watches a load.
 pub(crate) trait Observer {
@@ -131,7 +140,7 @@ impl<'a, S: Sink> Loader<'a, S> {
     }
 
     /// Loads to the end. On an error of the connection, what the progress says is still true.
-    pub(crate) fn run<R: BufRead>(
+    pub(crate) fn run<R: BufRead + Arriving>(
         mut self,
         lines: &mut Lines<R>,
         observer: &mut impl Observer,
@@ -139,6 +148,10 @@ impl<'a, S: Sink> Loader<'a, S> {
         let mut content = Content::new(lines, self.parser, self.skip);
         let (mut stopped, mut incomplete) = (false, None);
         while !stopped && self.refused.is_none() {
+            stopped = self.await_line(&mut content, observer)?.is_break();
+            if stopped || self.refused.is_some() {
+                break;
+            }
             let (number, line) = match content.next() {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
@@ -161,6 +174,26 @@ impl<'a, S: Sink> Loader<'a, S> {
             None => incomplete.map_or(Ended::Complete, Ended::Incomplete),
         };
         Ok((ended, self.tally))
+    }
+
+    /// Until the next line is there, what was read before it is sent and acknowledged, and the session kept:
+    /// a source's pauses are not the server's.
+    fn await_line<R: Arriving>(
+        &mut self,
+        content: &mut Content<'_, R>,
+        observer: &mut impl Observer,
+    ) -> anyhow::Result<ControlFlow<()>> {
+        let [busy, idle] = SOURCE_WAITS;
+        let mut within = Duration::ZERO;
+        while self.refused.is_none() && !content.is_next_here(within) {
+            self.sink.step(&mut self.outcomes)?;
+            self.take_outcomes();
+            if observer.advanced(&self.tally, self.progress)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            within = if self.in_flight.is_empty() { idle } else { busy };
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn take(
@@ -209,6 +242,11 @@ impl<'a, S: Sink> Loader<'a, S> {
 
     fn settle(&mut self, wait: bool) -> anyhow::Result<()> {
         self.sink.poll(wait, &mut self.outcomes)?;
+        self.take_outcomes();
+        Ok(())
+    }
+
+    fn take_outcomes(&mut self) {
         for (line, outcome) in self.outcomes.drain(..) {
             let put = self.in_flight.remove(&line).expect("the sink ends only puts that it was given, once");
             self.keys_in_flight.remove(&put.key);
@@ -225,7 +263,6 @@ impl<'a, S: Sink> Loader<'a, S> {
                 Err(_) => {}
             }
         }
-        Ok(())
     }
 }
 
@@ -242,8 +279,10 @@ pub(crate) fn record_of<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
-    use std::io::Cursor;
+    use std::io::{self, Cursor, Read};
+    use std::rc::Rc;
 
     use super::*;
     use crate::input::format::Format;
@@ -258,6 +297,7 @@ mod tests {
         refuses: Option<Vec<u8>>,
         polls_before_failure: Option<u32>,
         in_flight_highest: usize,
+        acknowledged: Rc<Cell<u64>>,
         state: u64,
     }
 
@@ -267,6 +307,10 @@ mod tests {
             self.waiting.push((line, key.to_vec(), value.to_vec()));
             self.in_flight_highest = self.in_flight_highest.max(self.waiting.len());
             Ok(())
+        }
+
+        fn step(&mut self, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()> {
+            self.poll(false, outcomes)
         }
 
         fn poll(&mut self, wait: bool, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()> {
@@ -283,9 +327,47 @@ mod tests {
                 outcomes.push((line, Err(anyhow::anyhow!("refused"))));
             } else {
                 self.entries.insert(key, value);
+                self.acknowledged.set(self.acknowledged.get() + 1);
                 outcomes.push((line, Ok(())));
             }
             Ok(())
+        }
+    }
+
+    impl<T> Arriving for Cursor<T> {
+        fn is_line_here(&mut self, _: Duration) -> bool {
+            true
+        }
+    }
+
+    /// A source each of whose lines comes once those before it are acknowledged.
+    struct Live {
+        text: Cursor<String>,
+        come: u64,
+        acknowledged: Rc<Cell<u64>>,
+    }
+
+    impl Arriving for Live {
+        fn is_line_here(&mut self, _: Duration) -> bool {
+            let is_here = self.acknowledged.get() == self.come;
+            self.come += u64::from(is_here);
+            is_here
+        }
+    }
+
+    impl Read for Live {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.text.read(to)
+        }
+    }
+
+    impl BufRead for Live {
+        fn fill_buf(&mut self) -> io::Result<&[u8]> {
+            self.text.fill_buf()
+        }
+
+        fn consume(&mut self, bytes: usize) {
+            self.text.consume(bytes);
         }
     }
 
@@ -340,6 +422,22 @@ mod tests {
         assert_eq!(model.entries, expected(&text));
         assert_eq!((tally.acknowledged, progress.settled.contiguous(), progress.records), (500, 500, 500));
         assert!(model.in_flight_highest > 4 && model.in_flight_highest <= 16, "{}", model.in_flight_highest);
+    }
+
+    /// What was read stayed behind until the source went on, and its time was over by then.
+    #[test]
+    fn run_a_source_that_waits_for_its_lines_to_be_acknowledged_is_loaded() {
+        let columns = Columns { key: None, value: None, value_default: None, escaped: false };
+        let parser = Parser::new(Format::Tsv, &columns).unwrap();
+        let limits = Limits { key_bytes_max: 10, value_bytes_max: 100 };
+        let (mut model, mut progress) = (Model::default(), Progress::default());
+        let acknowledged = Rc::clone(&model.acknowledged);
+        let live = Live { text: Cursor::new(source(100)), come: 0, acknowledged };
+        let loader = Loader::new(&mut model, &parser, limits, 16, 0, &mut progress);
+        let (ended, tally) = loader.run(&mut Lines::new(live), &mut Watcher::default()).unwrap();
+        assert!(matches!(ended, Ended::Complete));
+        assert_eq!((tally.acknowledged, model.in_flight_highest), (100, 1));
+        assert_eq!(model.entries, expected(&source(100)));
     }
 
     #[test]

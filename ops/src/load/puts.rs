@@ -50,6 +50,11 @@ impl Sink for PendingPuts<'_> {
         self.start(line, &Operation::Put { key, value, condition: Condition::Always })
     }
 
+    fn step(&mut self, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()> {
+        self.submitted = SUBMISSIONS_A_LOOK;
+        self.poll(false, outcomes)
+    }
+
     fn poll(&mut self, wait: bool, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()> {
         let mut errors = Vec::new();
         self.each(wait, |line, outcome| match outcome {

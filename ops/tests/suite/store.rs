@@ -124,6 +124,20 @@ fn several_servers(dev: &Dev) {
     }
 }
 
+/// What such a source had brought stayed in the command until it went on.
+fn load_of_a_source_that_pauses(dev: &Dev) {
+    let mut load = dev.command(&["load", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut source = load.stdin.take().unwrap();
+    let count = || dev.out(&["count", "--prefix", "pause/"]);
+    for (lines, there) in [("pause/1\tvalue\npause/2\tvalue\npause", "2\n"), ("/3\tvalue\n", "3\n")] {
+        source.write_all(lines.as_bytes()).unwrap();
+        wait::until("what was read is in the store", || count() == there);
+    }
+    drop(source);
+    assert!(load.wait().unwrap().success());
+    dev.out(&["del", "--prefix", "pause/", "--yes"]);
+}
+
 fn load_dump_and_verify(dev: &Dev) {
     let path = |name: &str| dev.beside(name).to_str().unwrap().to_owned();
     let (source, progress, gz) = (path("words.tsv"), path("progress"), path("words.gz"));
@@ -244,6 +258,7 @@ fn one_server_every_command() {
     ranges(&dev);
     removals(&dev);
     several_servers(&dev);
+    load_of_a_source_that_pauses(&dev);
     load_dump_and_verify(&dev);
     status_and_bench(&dev);
     let before = dev.out(&["count"]);
