@@ -21,7 +21,7 @@ struct Family {
 const FAMILIES: &[Family] = &[
     Family {
         name: "client_searches",
-        help: "Searches that clients have reported, by who did them",
+        help: "Searches that clients have reported, by who did them; those after the last report are unknown",
         label: "path",
         members: &[("server", |counts| counts.server), ("one_sided", |counts| counts.one_sided)],
     },
@@ -168,5 +168,6 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
         assert!(text.contains("\ncell_client_server_search_mean_seconds "), "{text}");
+        assert!(text.contains("those after the last report are unknown"), "{text}");
     }
 }

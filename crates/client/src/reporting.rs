@@ -3,7 +3,8 @@
 //!
 //! A report is for people. It is sent when it is due and the client is stepped anyway, to a node that was
 //! used since the last one; nobody waits for its answer, it is not sent again, and its answer is no sign of
-//! life. A server that does not know reports is left in peace for as long as the connection lasts.
+//! life. What a client does between its last report and its end is in none. A server that does not know
+//! reports is left in peace for as long as the connection lasts.
 
 use cell_protocol::{
     ClientCounts, ClientEstimates, ClientReport, Refusal, Reply, ReportPolicy, ReportTransport,
