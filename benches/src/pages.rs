@@ -9,7 +9,8 @@ use crate::rollup::Rollup;
 
 /// What the C library's allocator is configured by, at the start of a process.
 const TUNABLES: &str = "GLIBC_TUNABLES";
-/// It asks for huge pages, takes all memory from one heap, and keeps what is freed of that.
+/// It asks for huge pages, takes all memory from one heap, and keeps what is freed of that: who fills a
+/// second time finds the memory in place.
 const HUGE: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:\
     glibc.malloc.trim_threshold=17179869184:glibc.malloc.arena_max=1";
 
@@ -24,12 +25,6 @@ pub fn for_rivals() -> io::Result<()> {
     }
     let arguments = std::env::args_os().skip(1);
     Err(Command::new(std::env::current_exe()?).args(arguments).env(TUNABLES, HUGE).exec())
-}
-
-/// Sees to it that the heap has so much memory: touched, and free. Where the allocator was configured
-/// otherwise, the memory may go back to the system.
-pub(crate) fn touch_heap(bytes: usize) {
-    drop(std::hint::black_box(vec![1_u8; bytes]));
 }
 
 /// Bytes of this process's private memory that are on huge pages, and all of it.
