@@ -8,7 +8,8 @@
 //!
 //! Each store's writer makes a put when the one before is on stable storage. What a store's writers reach by
 //! themselves is in the same run, because reads are not all that a store is chosen for. So is the memory that
-//! a reader takes once it has read: its own, and what it has mapped, of which there is one for all.
+//! a reader takes once it has read: its own, and what it has mapped. Of the store's memory there is one for
+//! all readers; the rings of a reader of ours, up to 512 KiB, are mapped too, and each has its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -189,7 +190,7 @@ fn add_memory_rows(
 ) -> Result<(), BenchError> {
     let taken: Result<Vec<[f64; 2]>, BenchError> = readers.iter_mut().map(Readers::memory).collect();
     let taken = taken?;
-    let whats = ["private memory of a reader", "memory that a reader has mapped, one for all"];
+    let whats = ["private memory of a reader", "memory that a reader has mapped"];
     for (at, what) in whats.into_iter().enumerate() {
         let bench = format!("onesided/readers: {what}");
         let [ours, started, renewed] = [0, 1, 2].map(|of: usize| taken.get(of).map(|taken| taken[at]));

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Taken {
     /// Its own alone: heap, stacks, and what it has changed of files.
     pub(crate) private: u64,
-    /// Of files and of shared memory, on huge pages or others: of these there is one, however many have it
-    /// mapped.
+    /// Of files and of shared memory, on huge pages or others. It may be mapped by others too, as a store is,
+    /// or by this process and one more, as the rings of a connection are.
     pub(crate) mapped: u64,
 }
 

@@ -400,7 +400,7 @@ fn onesided_small_prints_every_figure() {
         "onesided/readers: durable puts, 1 x 256",
         "onesided/readers: durable puts, 1 x 1, beside 4 of get",
         "onesided/readers: private memory of a reader",
-        "onesided/readers: memory that a reader has mapped, one for all",
+        "onesided/readers: memory that a reader has mapped",
         "onesided/readers: private memory of the node",
         "onesided/readers: memory that the node has mapped",
     ];
