@@ -45,6 +45,7 @@ pub(crate) fn run(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Re
         let outcomes = contest::run(&mut contenders, 1, reads.rounds);
         drop(contenders);
         first.end()?;
+        served.check_node()?;
         let outcomes = agreed(outcomes)?;
         runtime.block_on(asynchronous.close());
         let name = format!("onesided/asynchronous {path} get {transport}");

@@ -88,6 +88,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         eager.put(&batch)?;
     }
     disk::pause(SNAPSHOT_AGE);
+    for turns in [&with, &without, &eager] {
+        turns.node.check_node()?;
+    }
     let (taken, eagerly, none) = (with.checkpoints()?, eager.checkpoints()?, without.checkpoints()?);
     report.note(&format!(
         "{taken:.0} checkpoints in {rounds} turns of {size} puts, {eagerly:.0} at niceness 0; {none:.0} without"

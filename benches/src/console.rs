@@ -150,6 +150,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
             drop(watchers);
         }
     }
+    served.check_node()?;
     add_rows(&watched, &alone, report)
 }
 

@@ -72,6 +72,7 @@ fn beside_fio(
             theirs.push(batches * shape.puts);
         }
     }
+    node.check_node()?;
     let (bench, rival) = (format!("gluster/durable {outstanding}"), "fio, dsync writes of the same batches");
     report.add(Figure::beside(bench, "op/s", median(&ours), rival, median(&theirs), GOAL))?;
     Ok(())

@@ -95,6 +95,7 @@ fn rates(served: &Served, ours: &Ours, reads: &Reads, report: &mut Report<'_>) -
     let outcomes = contest::run(&mut contenders, 1, reads.rounds);
     drop(contenders);
     first.end()?;
+    served.check_node()?;
     let outcomes = agreed(outcomes)?;
     let theirs = outcomes[0].rate();
     for (outcome, name, least) in [
@@ -116,6 +117,7 @@ fn median_time(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Resul
     for key in reads.keys(1) {
         times.push(timed(|| client.get(key))?);
     }
+    served.check_node()?;
     times.sort_unstable();
     let median = times.get(times.len() / 2).copied().unwrap_or_default();
     let name = "onesided/in place: p50 of a get shm";
@@ -142,7 +144,9 @@ fn processor_time(
                     1 => get_each(client, reads.keys(round)),
                     _ => get_together(client, reads.keys(round)),
                 };
-                used.borrow_mut()[0] += processor::own_time_ns() + served.processor_ns() - before;
+                // It is less where the node has ended.
+                let after = processor::own_time_ns() + served.processor_ns();
+                used.borrow_mut()[0] += after.saturating_sub(before);
                 first.proved(reads.size, got)
             }),
             Contender::new("redis", |round| {
@@ -155,6 +159,7 @@ fn processor_time(
         let outcomes = contest::run(&mut contenders, 1, reads.rounds);
         drop(contenders);
         first.end()?;
+        served.check_node()?;
         agreed(outcomes)?;
         let count = ((reads.rounds + 1) * reads.size) as f64;
         let [ours, theirs] = used.into_inner().map(|used| count * 1e9 / used as f64);

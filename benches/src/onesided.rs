@@ -160,6 +160,7 @@ fn one_thread(
     let outcomes = contest::run(&mut contenders, 1, reads.rounds);
     drop(contenders);
     first.end()?;
+    served.check_node()?;
     let outcomes = agreed(outcomes)?;
     let [local, shm, cached_rate, tcp_rate] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
     let row = |bench: &str, ours, goal| {
@@ -195,6 +196,7 @@ fn latency(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<()
         times[2].extend(spins(TRIPS / TURNS));
         times[3].extend(wake_ups(TRIPS / TURNS)?);
     }
+    served.check_node()?;
     let names = [
         "one-sided get shm",
         "server-side get shm, client spins",
@@ -294,6 +296,7 @@ fn doubling(
         slow.push(part(true)?);
         fast.push(part(false)?);
     }
+    served.check_node()?;
     let middle = |parts: &[[f64; 2]], of: usize| {
         contest::median(&parts.iter().map(|part| part[of]).collect::<Vec<_>>())
     };
@@ -372,6 +375,7 @@ fn beside_writers(
         beside.push(got?);
         puts.push(put?);
     }
+    served.check_node()?;
     let after = counters(&reader);
     let started = (after.started - before.started).max(1) as f64;
     let retries = |counters: &OneSidedCounters| {

@@ -151,7 +151,7 @@ pub struct Options {
 }
 
 /// With fewer entries a run shows that the bench works, and measures nothing.
-const ENTRIES_MEANT: u64 = 100_000;
+pub(crate) const ENTRIES_MEANT: u64 = 100_000;
 
 impl Options {
     /// How often something is measured whose one run takes seconds: 3 times for the default rounds.
@@ -416,8 +416,8 @@ pub enum BenchError {
         /// The rival's.
         theirs: u64,
     },
-    /// Who was measured is not there any more: what its processor time was compared with is another node's.
-    #[error("the node ended while it was measured, and another one came: no figure would mean anything")]
+    /// Who was measured is not there any more: what was measured since is another node's, or of its start.
+    #[error("the node ended while it was measured: no figure would mean anything")]
     NodeEnded,
     /// Searches that were to be one-sided.
     #[error(

@@ -89,9 +89,7 @@ fn measure(options: &PaperBenchOptions, folder: &Scratch) -> Result<Vec<OverTran
         Ok(()) => measured.push(bench.over(Transport::Verbs)?),
         Err(error) => eprintln!("# SKIPPED: one server and its clients over verbs: {error}"),
     }
-    if served.server.node() != node {
-        return Err(BenchError::NodeEnded);
-    }
+    served.check_node()?;
     served.server.kill_all();
     Ok(measured)
 }

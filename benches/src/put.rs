@@ -217,6 +217,8 @@ fn small(
     let outcomes = contest::run(&mut contenders, 1, work.rounds());
     drop(contenders);
     first.end()?;
+    sync.check_node()?;
+    none.borrow().check_node()?;
     let [durable, none, get] = [0, 1, 2].map(|index: usize| outcomes[index].rate());
     let raw = outcomes[3].rate() * shape.puts;
     let lower = if none < raw { "lower of both: no log" } else { "lower of both: raw loop" };
@@ -255,6 +257,7 @@ fn beside_redis(
         let outcomes = contest::run(&mut contenders, 1, work.rounds());
         drop(contenders);
         first.end()?;
+        sync.check_node()?;
         let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
         let (bench, rival) = (format!("put/durable {outstanding}"), "Redis, appendfsync always, pipelined");
         report.add(Figure::beside(bench, "op/s", ours, rival, theirs, Goal::None))?;
@@ -288,6 +291,7 @@ fn connections(sync: &Served, redis: &Redis, work: &Work, report: &mut Report<'_
     let outcomes = contest::run(&mut contenders, 1, work.rounds());
     drop(contenders);
     first.end()?;
+    sync.check_node()?;
     let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
     let bench = format!("put/durable, {CONNECTIONS} x {EACH} over TCP");
     let rival = "Redis, appendfsync always, as many";
@@ -334,6 +338,8 @@ fn many(
         let outcomes = contest::run(&mut contenders, 1, work.rounds());
         drop(contenders);
         first.end()?;
+        many.check_node()?;
+        one.check_node()?;
         let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
         let bench = format!("put/durable {outstanding}, many meganodes");
         report.add(Figure::beside(bench, "op/s", ours, "one meganode", theirs, Goal::None))?;
@@ -363,6 +369,7 @@ fn large(
     let outcomes = contest::run(&mut contenders, 1, usize::from(options.rounds));
     drop(contenders);
     first.end()?;
+    node.check_node()?;
     let again = disk::fio_write(folder, options)?.unwrap_or(limit);
     disk::clean(folder);
     let (ours, theirs) = (outcomes[0].rate() * LARGE_BYTES as f64, f64::midpoint(limit, again));
@@ -400,6 +407,8 @@ fn checkpointing(
     let outcomes = contest::run(&mut contenders, 1, work.rounds());
     drop(contenders);
     first.end()?;
+    still.check_node()?;
+    busy.borrow().check_node()?;
     disk::pause(options.lasting(SNAPSHOT_AGE));
     let taken = busy.borrow().metric("cell_pair_checkpoints_total")? - before;
     let running = running.into_inner();

@@ -204,6 +204,7 @@ fn add_memory_rows(
             }
         }
     }
+    served.check_node()?;
     let node = served.server.node().ok_or(BenchError::Engine)?;
     let Taken { private, mapped } = Rollup::of(node)?.taken();
     let whats = [("private memory of the node", private), ("memory that the node has mapped", mapped)];
@@ -287,7 +288,9 @@ impl Stores {
                 let writer = writer(engine, &mut self.served, self.file.as_deref());
                 let Some(mut writer) = writer else { continue };
                 let began = now();
-                rates.push(writer.write(batches, outstanding, || began.elapsed() < lasts)?);
+                let rate = writer.write(batches, outstanding, || began.elapsed() < lasts);
+                self.served.check_node()?;
+                rates.push(rate?);
             }
         }
         let [many, few, lmdb_many, lmdb_few] = rates.map(|rates| contest::median(&rates));
@@ -378,6 +381,8 @@ impl Stores {
             stop.store(true, Ordering::Relaxed);
             (read, writes.join().unwrap_or(Err(BenchError::Engine)))
         });
+        // Before errors: a node that has ended is their cause.
+        self.served.check_node()?;
         let read = read?;
         Ok((Beside { reads: read.rate, puts: puts? }, read))
     }

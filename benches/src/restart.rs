@@ -120,7 +120,8 @@ impl Field {
     ) -> Result<Self, BenchError> {
         let node = |data: &Dataset| -> Result<Served, BenchError> {
             let path = folder.0.join(format!("restart-{}", data.entries));
-            let mut node = Served::start(&path, data.entries, &NO_CHECKPOINTS)?;
+            // With the default lease: the next node waits until that of the one before is over.
+            let mut node = Served::start_cluster(&path, data.entries, &NO_CHECKPOINTS, &[])?;
             node.fill(data)?;
             node.server.kill_all();
             Ok(node)

@@ -242,6 +242,7 @@ impl Bench<'_> {
             }
         }
         self.competitor.take(0);
+        self.served.check_node()?;
         report_rules(&contenders, what, 0.97, report)
     }
 
@@ -266,6 +267,7 @@ impl Bench<'_> {
                     contender.rates.push(rate);
                 }
             }
+            self.served.check_node()?;
             let what = format!(
                 "{} x{}, {}, 1 s after the core was {}",
                 mix.name,

@@ -11,10 +11,11 @@ use cell_tests::lease::LONG_LEASE;
 use cell_tests::program;
 use cell_tests::server::Server;
 use cell_tests::wait;
+use rustix::process::Pid;
 
 use crate::data::{Batch, Dataset, Packed};
 use crate::figure::Report;
-use crate::options::{BenchError, Options};
+use crate::options::{BenchError, ENTRIES_MEANT, Options};
 use crate::patience;
 
 /// How long a poll for completions waits.
@@ -39,6 +40,8 @@ pub struct Served {
     /// The node.
     pub server: Server,
     client: Client,
+    /// Its process, the first one where there are several.
+    node: Option<Pid>,
 }
 
 /// Sizes for so many entries, and what every bench of a node sets alike.
@@ -98,12 +101,13 @@ pub(crate) fn ready_bytes(entries: u64, nodes: u16) -> u64 {
 }
 
 impl Served {
-    /// Starts a node with its data in `folder` and connects.
+    /// Starts a node with its data in `folder` and connects. It is one that [`Self::check_node`] may be asked
+    /// of: its lease is that of [`leases`].
     ///
     /// # Errors
     /// The client's.
     pub fn start(folder: &Path, entries: u64, more: &[(&str, &str)]) -> Result<Self, BenchError> {
-        Self::start_cluster(folder, entries, more, &[])
+        Self::start_cluster(folder, entries, more, leases_of(entries))
     }
 
     /// As [`Served::start`], of a node that speaks TLS, with a client that trusts it so.
@@ -116,14 +120,15 @@ impl Served {
         more: &[(&str, &str)],
         trust: &TlsTrust,
     ) -> Result<Self, BenchError> {
-        let mut server = prepared(folder, entries, more, &[]);
+        let mut server = prepared(folder, entries, more, leases_of(entries));
         server.launch();
         let options = ClientOptions { trust: Some(trust.clone()), transport: Transport::Tcp, ..patient() };
         let address = server.address().to_string();
         let client = wait::until_some("the node answers over TLS", || {
             Client::connect_within(&address, options.clone(), POLL).ok()
         });
-        Ok(Self { server, client })
+        let node = server.node();
+        Ok(Self { server, client, node })
     }
 
     /// As [`Served::start`], of a cluster: `words` are flags without values.
@@ -157,7 +162,18 @@ impl Served {
     fn resume(mut server: Server) -> Result<Self, BenchError> {
         server.resume();
         let client = connect(&server, patient())?;
-        Ok(Self { server, client })
+        let node = server.node();
+        Ok(Self { server, client, node })
+    }
+
+    /// Refuses what was measured of a node that has ended since it was started, or since
+    /// [`Self::reconnect`]: the supervisor starts another one, and clients wait for that. Ask it before rows
+    /// are printed.
+    ///
+    /// # Errors
+    /// [`BenchError::NodeEnded`].
+    pub fn check_node(&self) -> Result<(), BenchError> {
+        if self.server.node() == self.node { Ok(()) } else { Err(BenchError::NodeEnded) }
     }
 
     /// One more client of it.
@@ -216,6 +232,7 @@ impl Served {
     /// The client's.
     pub fn reconnect(&mut self) -> Result<(), BenchError> {
         self.client = connect(&self.server, patient())?;
+        self.node = self.server.node();
         Ok(())
     }
 
@@ -327,7 +344,11 @@ fn sum_of(text: &str, name: &str) -> Option<f64> {
 /// Words for [`Served::start_cluster`]: where figures mean nothing, leases that a busy machine leaves to the
 /// nodes. One that lost its lease would end.
 pub(crate) fn leases(options: &Options) -> &'static [&'static str] {
-    if options.is_rehearsal() { &LONG_LEASE } else { &[] }
+    leases_of(options.entries)
+}
+
+fn leases_of(entries: u64) -> &'static [&'static str] {
+    if entries < ENTRIES_MEANT { &LONG_LEASE } else { &[] }
 }
 
 /// A server in `folder` that is not started yet, with sizes for so many entries; `words` are flags without

@@ -121,6 +121,7 @@ fn beside_redis(
     let outcomes = contest::run(&mut contenders, 1, reads.rounds);
     drop(contenders);
     first.end()?;
+    served.check_node()?;
     let outcomes = agreed(outcomes)?;
     let compared = Compared {
         name: format!("onesided/server-side get {transport}, {connections} x {outstanding}{how}"),

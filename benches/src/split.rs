@@ -133,6 +133,8 @@ impl Fill {
         });
         drop(contenders);
         first.end()?;
+        small.check_node()?;
+        large.check_node()?;
         let [gets, gets_large] = readers.map(Reader::end);
         let [splits, one] = writers.map(RefCell::into_inner);
         let (splitting, calm) = splits.watch.map(|watch| (watch.splitting, watch.calm)).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::paced::{Probe, Pulse, drive, now, watch};
 use crate::put::{NO_CHECKPOINTS, Scratch};
-use crate::served::{Served, patient};
+use crate::served::{Served, leases, patient};
 
 /// By how much a write of a log is slower: a batch of 60 values each time.
 const DELAY: Duration = Duration::from_millis(10);
@@ -49,8 +49,8 @@ const REFUSED: &str = "cell_operations_refused_total";
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
-    let mut served =
-        Served::start_cluster(&folder.0.join("node"), data.entries, &NO_CHECKPOINTS, &["--allow-drills"])?;
+    let words = [&["--allow-drills"][..], leases(options)].concat();
+    let mut served = Served::start_cluster(&folder.0.join("node"), data.entries, &NO_CHECKPOINTS, &words)?;
     served.fill(&data)?;
     let keys = data.probes(Choice::Uniform, PROBES, data.seed ^ 0x7374_616c);
     let stall = Stall {
@@ -67,6 +67,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let (beside, deep) = stall.beside(DEEP)?;
     let refused = served.metric(REFUSED)? - refused_before;
     served.server.slow_disk(Duration::ZERO);
+    served.check_node()?;
 
     if refused < 1.0 {
         return Err(wrong("the node has refused no write: it was not stalled"));

@@ -77,6 +77,7 @@ fn compare(
         let options = ClientOptions { trust, ..reading(Transport::Tcp, Search::Server) };
         (0..connections).map(|_| node.client(options.clone())).collect()
     };
+    let served = [nodes[0].0, nodes[1].0];
     let [on, off] = nodes;
     let (on, off) = (RefCell::new(connect(on)?), RefCell::new(connect(off)?));
     let pipelines: std::io::Result<Vec<Pipeline>> =
@@ -101,6 +102,9 @@ fn compare(
     let outcomes = contest::run(&mut contenders, 1, reads.rounds);
     drop(contenders);
     first.end()?;
+    for node in served {
+        node.check_node()?;
+    }
     let outcomes = agreed(outcomes)?;
     let rate = |index: usize| outcomes.get(index).map(contest::Outcome::rate);
     let [with, without] = [0, 1].map(|index| rate(index).unwrap_or(f64::NAN));

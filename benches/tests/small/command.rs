@@ -1,10 +1,11 @@
 //! The command by itself: what its help says, what it refuses before it begins, what it leaves behind.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cell_tests::process::signal;
+use cell_tests::process::{children, signal};
 use cell_tests::{program, wait};
 use rustix::process::{Pid, Signal};
 
@@ -125,4 +126,24 @@ fn bench_that_a_signal_ends_leaves_no_data_behind() {
         assert_eq!(status.signal(), Some(end.as_raw()), "{arguments:?} was not at its end: {status}");
         wait::until(&format!("what {arguments:?} has written is gone"), || !data.exists());
     }
+}
+
+/// It went on, and printed what the start of another node took as figures of the first one.
+#[test]
+fn bench_whose_node_is_killed_ends_and_says_so() {
+    let mut command = benches();
+    command.args(["onesided", "--only", "readers", "--entries", "20000", "--rounds", "2", "--json"]);
+    command.current_dir(std::env::temp_dir()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut bench = command.spawn().expect("the benches can be started");
+    let stderr = BufReader::new(bench.stderr.take().expect("it is a pipe"));
+    let mut notes = stderr.lines().map(|line| line.expect("notes are UTF-8"));
+    assert!(notes.any(|note| note.contains("readers: of one node")), "it measures a node");
+    let node = wait::until_some("the supervisor, a child of the bench, has a node", || {
+        children(Pid::from_child(&bench)).into_iter().find_map(|child| children(child).into_iter().next())
+    });
+    signal(node, Signal::KILL);
+    let said: Vec<String> = notes.collect();
+    let status = bench.wait().expect("it is a child");
+    assert_eq!(status.code(), Some(1), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("the node ended while it was measured")), "{said:?}");
 }
