@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_paper::existing_folder;
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ours::OursError;
@@ -131,7 +132,8 @@ impl Command {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = PROGRAM)]
 pub struct Options {
-    /// Entries of the paper's data (keys 8-64, values 8-256 printable characters), 1000 or more
+    /// Entries of the paper's data (keys 8-64, values 8-256 printable characters), 1000 or more, 1000000000
+    /// at most
     #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = entries())]
     pub entries: u64,
     /// One JSON row a figure on standard output
@@ -174,9 +176,10 @@ impl Options {
     }
 }
 
-/// Fewer entries than these leave rounds without work.
-fn entries() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1_000..)
+/// Fewer entries than these leave rounds without work. More than these are more than any memory holds, and
+/// their bytes are to be a number of 64 bits.
+fn entries() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(1_000..=1_000_000_000)
 }
 
 /// What benches of several parts take.
@@ -244,7 +247,8 @@ pub struct PaperBenchOptions {
     /// One server and its clients on this machine; that alone, if no table and no figure is named
     #[arg(long)]
     pub measured: bool,
-    /// With --measured: entries of the paper's data that the server has, 1000 or more
+    /// With --measured: entries of the paper's data that the server has, 1000 or more, 1000000000 at
+    /// most
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = entries())]
     #[arg(requires = "measured")]
     pub entries: u64,
@@ -337,7 +341,7 @@ pub struct ReaderOptions {
     #[arg(long, value_name = "N")]
     pub number: u64,
     /// Keys that are drawn beforehand
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub keys: usize,
     /// The common options
     #[command(flatten)]

@@ -29,14 +29,30 @@ fn help(bench: &str) -> String {
 fn help_says_the_fewest_entries_and_where_data_is_written() {
     for bench in ["put", "paper", "gluster"] {
         let help = help(bench);
-        assert!(help.contains("1000 or more"), "{bench}: {help}");
+        assert!(help.contains("1000 or more, 1000000000 at most"), "{bench}: {help}");
         assert!(help.contains("[default: the current folder]"), "{bench}: {help}");
         assert!(help.contains("CELL_BIN"), "{bench}: {help}");
     }
     let of_all = benches().arg("--help").output().expect("the benches can be started");
     assert!(String::from_utf8_lossy(&of_all.stdout).contains("CELL_BIN"));
-    let output = benches().args(["put", "--entries", "999"]).output().expect("the benches can be started");
-    assert_eq!(output.status.code(), Some(2), "the fewest are those that the help says");
+}
+
+/// Bytes of too many entries were counted modulo 2^64, and a reader without keys panicked.
+#[test]
+fn number_beyond_what_the_help_says_is_refused_at_once() {
+    let reader = ["reader", "--engine", "cell", "--at", "127.0.0.1:1", "--number", "0", "--keys", "0"];
+    for arguments in [
+        &["put", "--entries", "999"][..],
+        &["put", "--entries", "1000000001"],
+        &["local", "--entries", "18446744073709551615"],
+        &["paper", "--measured", "--entries", "1000000001"],
+        &reader,
+    ] {
+        let output = benches().args(arguments).output().expect("the benches can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+        assert!(said.contains("invalid value"), "{arguments:?}: {said}");
+    }
 }
 
 /// It panicked, or built one in the folder in which it had been built itself.
