@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use cell_tests::program::{self, VARIABLE};
 
+use crate::figure::note;
 use crate::options::BenchError;
 
 /// Chooses it for this process, before anything else is done.
@@ -40,7 +41,7 @@ fn build() -> Result<PathBuf, BenchError> {
     if !is_within(&std::env::current_dir()?, workspace) {
         return Err(BenchError::NoProgram { workspace: workspace.to_owned() });
     }
-    eprintln!("# {VARIABLE} is not set: building cell of {}", workspace.display());
+    note(&format!("{VARIABLE} is not set: building cell of {}", workspace.display()));
     Ok(program::build()?)
 }
 

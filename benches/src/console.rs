@@ -12,7 +12,7 @@ use cell_tests::server::Server;
 
 use crate::contest;
 use crate::data::{Choice, Dataset, Packed};
-use crate::figure::{Figure, Goal, Report};
+use crate::figure::{Figure, Goal, Report, note};
 use crate::options::{BenchError, Options};
 use crate::processor;
 use crate::put::Scratch;
@@ -56,7 +56,7 @@ impl Watchers {
             while !IS_OVER.load(Ordering::Acquire) {
                 for path in ASKED {
                     if let Err(error) = asked(http, path) {
-                        eprintln!("# {path}: {error}");
+                        note(&format!("{path}: {error}"));
                     }
                 }
                 std::thread::park_timeout(Duration::from_secs(1));

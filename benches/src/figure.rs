@@ -118,6 +118,12 @@ fn rounded(number: f64) -> f64 {
     (number * scale).round() / scale
 }
 
+/// Says something that is not a figure on standard error, so that `--json` stays rows only. Who has closed
+/// that wants no notes: a bench goes on, where `eprintln!` would panic.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "# {text}");
+}
+
 /// Prints figures as they come: JSON lines, or aligned text.
 pub struct Report<'a> {
     out: &'a mut dyn Write,
@@ -162,9 +168,9 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Says something that is not a figure; on standard error, so that `--json` stays rows only.
+    /// As [`note`].
     pub fn note(&self, text: &str) {
-        eprintln!("# {text}");
+        note(text);
     }
 
     fn note_withheld(&mut self) {

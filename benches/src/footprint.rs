@@ -1,6 +1,7 @@
 //! `memory`: what engines take after random inserts. Each fills itself in a process of its own, because what
 //! counts is what the kernel gave: resident pages after, less those before.
 
+use std::io::Write;
 use std::process::Command;
 
 use cell_memory::HugePages;
@@ -74,7 +75,8 @@ fn child(engine: &str, options: &Options) -> Result<Taken, BenchError> {
         .args(["--entries", &options.entries.to_string(), "--seed", &options.seed.to_string()])
         .output()?;
     if !output.status.success() {
-        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        // Who has closed standard error does not want to know.
+        let _ = std::io::stderr().write_all(&output.stderr);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }

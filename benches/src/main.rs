@@ -74,11 +74,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Tls(options) => tls::run(options, &mut reporting(options, EachRound, &mut out)),
         Command::Tree(tree) => tree::run(tree, &mut reporting(&tree.options, Else, &mut out)),
         Command::Reader(arguments) => reader_process::run(arguments, &mut out),
-        Command::MemoryOf(arguments) => {
-            drop(out);
-            println!("{}", footprint::run_child(arguments)?);
-            Ok(())
-        }
+        Command::MemoryOf(arguments) => Ok(writeln!(out, "{}", footprint::run_child(arguments)?)?),
     }
 }
 
@@ -86,7 +82,8 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cell-benches: {error}");
+            // It ends with that code also where nobody reads why.
+            let _ = writeln!(std::io::stderr(), "cell-benches: {error}");
             ExitCode::from(error.exit_code())
         }
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::contest;
 use crate::data::{Batch, Choice, Dataset};
 use crate::disk;
-use crate::figure::{Figure, Goal, Report};
+use crate::figure::{Figure, Goal, Report, note};
 use crate::options::{BenchError, MovesOptions};
 use crate::ours::Sizes;
 use crate::paced::{Probe, Pulse, Span, drive, half_rate, now, watch};
@@ -195,7 +195,7 @@ impl Under<'_> {
         }
         let is_moved = last["outcome"] == "moved";
         if !is_moved {
-            eprintln!("# a move came to nothing: {last}");
+            note(&format!("a move came to nothing: {last}"));
         }
         Ok(is_moved)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cell_client::{Client, Condition, OneSidedCounters, Operation};
 
 use crate::disk;
+use crate::figure::note;
 use crate::latencies::Latencies;
 use crate::options::BenchError;
 
@@ -177,7 +178,7 @@ pub(crate) fn drive(
         while let Some(completion) = next {
             if let Some(asked) = under_way.remove(&completion.ticket) {
                 if let Err(error) = &completion.outcome {
-                    eprintln!("# an operation failed: {error}");
+                    note(&format!("an operation failed: {error}"));
                 }
                 pulse.count(asked, completion.outcome.is_ok());
             }

@@ -17,6 +17,7 @@ use rustix::process::Pid;
 
 use crate::contest::median;
 use crate::data::{Choice, Dataset, Packed};
+use crate::figure::note;
 use crate::options::{BenchError, PaperBenchOptions};
 use crate::paced::now;
 use crate::processor::{monotonic_ns, thread_time_ns, time_of_threads_ns};
@@ -56,7 +57,8 @@ pub fn run(options: &PaperBenchOptions, out: &mut dyn Write) -> Result<(), Bench
             sheet.write(out, options.model.json)?;
             if options.model.json {
                 // For who looks on: another run would have other figures.
-                sheet.write(&mut std::io::stderr(), false)?;
+                // Who has closed standard error does not look on.
+                let _ = sheet.write(&mut std::io::stderr(), false);
             }
         }
     }
@@ -71,7 +73,7 @@ fn measure(options: &PaperBenchOptions, folder: &Scratch) -> Result<Vec<OverTran
     let mut served = Served::start_cluster(&folder.0.join("node"), data.entries, &NO_CHECKPOINTS, &flags)?;
     served.fill(&data)?;
     let [meganodes, pairs] = served.shape()?;
-    eprintln!("# {} entries, {meganodes} meganodes in {pairs} pairs", data.entries);
+    note(&format!("{} entries, {meganodes} meganodes in {pairs} pairs", data.entries));
     let count = usize::try_from(data.entries).unwrap_or(usize::MAX).min(KEYS);
     let keys = data.probes(Choice::Uniform, count, data.seed ^ 0x7061_7065);
     let node = served.server.node();
@@ -87,7 +89,7 @@ fn measure(options: &PaperBenchOptions, folder: &Scratch) -> Result<Vec<OverTran
     // A device, a build that knows it and a node that offers it: without one of them there is no connection.
     match bench.client(Transport::Verbs, Search::Server).map(drop) {
         Ok(()) => measured.push(bench.over(Transport::Verbs)?),
-        Err(error) => eprintln!("# SKIPPED: one server and its clients over verbs: {error}"),
+        Err(error) => note(&format!("SKIPPED: one server and its clients over verbs: {error}")),
     }
     served.check_node()?;
     served.server.kill_all();

@@ -104,6 +104,22 @@ fn path_that_is_no_folder_is_refused_at_once_with_its_flag() {
     }
 }
 
+/// It ended by a panic: `2>&1 | head -1` was enough.
+#[test]
+fn bench_whose_notes_nobody_reads_goes_on_and_ends_as_ever() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let gone = folder.path().join("no such cell").display().to_string();
+    for (arguments, code) in [(&["local", "--entries", "1000", "--rounds", "1"][..], 0), (&["put"][..], 2)] {
+        let (reader, closed) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = benches_in(folder.path(), Some(&gone));
+        let output = command.args(arguments).stderr(closed).output().expect("the benches can be started");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output.status);
+        let rows = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(rows.contains("local/insert"), code == 0, "{arguments:?}: {rows}");
+    }
+}
+
 /// It was made without a word, on whatever disk the path then was, and left behind.
 #[test]
 fn folder_for_data_that_is_not_there_is_refused_and_not_made() {
