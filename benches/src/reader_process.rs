@@ -189,7 +189,8 @@ impl ReadStore for NodeReader {
     }
 }
 
-/// The entries from a key on, page by page: one that is not full need not be the last.
+/// The entries from a key on, page by page: one that is not full need not be the last. A value that is too
+/// large for its page is fetched: bytes count that were copied, as a file's reader copies them.
 fn scan_from(client: &mut Client, key: &[u8]) -> Result<u64, BenchError> {
     let wanted = u32::from(SCAN_ENTRIES);
     let (mut left, mut bytes) = (wanted, 0);
@@ -198,10 +199,12 @@ fn scan_from(client: &mut Client, key: &[u8]) -> Result<u64, BenchError> {
     loop {
         for entry in page.iter() {
             let value_len = match entry.value {
-                EntryValue::Inline(value) => value.len() as u64,
-                EntryValue::Large { value_len } | EntryValue::Omitted { value_len } => u64::from(value_len),
+                EntryValue::Inline(value) => value.len(),
+                EntryValue::Large { .. } => client.get(entry.key)?.map_or(0, |item| item.value.len()),
+                // A scan of keys alone, which this is not, has not read them.
+                EntryValue::Omitted { .. } => 0,
             };
-            bytes += entry.key.len() as u64 + value_len;
+            bytes += (entry.key.len() + value_len) as u64;
         }
         left = left.saturating_sub(u32::try_from(page.len()).unwrap_or(u32::MAX));
         if left == 0 || page.is_done() {
