@@ -98,8 +98,8 @@ struct Turn {
 /// Nodes of one machine and their clients.
 struct Machine {
     child: Child,
-    /// Processes that a supervisor has besides itself.
-    nodes: usize,
+    /// Processes that a supervisor has besides itself; none where there is none.
+    nodes: Vec<Pid>,
     clients: Vec<Client>,
     _ports: Ports,
 }
@@ -132,8 +132,7 @@ impl Machine {
             command.args(["--processes", &processes.to_string()]);
         }
         let child = command.stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
-        let nodes = usize::from(processes.unwrap_or(0));
-        let mut machine = Self { child, nodes, clients: Vec::new(), _ports: ports };
+        let mut machine = Self { child, nodes: Vec::new(), clients: Vec::new(), _ports: ports };
         let reached = patience::until_some("all processes serve", || {
             if machine.child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 return Some(None);
@@ -149,6 +148,13 @@ impl Machine {
         }
         for _ in 0..CLIENTS {
             machine.clients.push(Client::connect(&address(0), patient())?);
+        }
+        if let Some(processes) = processes {
+            machine.nodes = children(Pid::from_child(&machine.child));
+            let found = machine.nodes.len();
+            if found < usize::from(processes) {
+                return Err(not_measured(&format!("of {found} of {processes} node processes alone")));
+            }
         }
         machine.fill(data)?;
         Ok(machine)
@@ -175,7 +181,7 @@ impl Machine {
         outstanding: usize,
     ) -> Result<Turn, BenchError> {
         let part = size / CLIENTS;
-        let (before, began) = (self.used()?, now());
+        let (before, began) = (self.used(), now());
         let done: Result<u64, BenchError> = std::thread::scope(|scope| {
             let clients = self.clients.iter_mut().enumerate();
             let works: Vec<_> = clients
@@ -196,8 +202,13 @@ impl Machine {
             works.into_iter().map(|work| work.join().expect("a client does not panic")).sum()
         });
         let (wall, after) = (began.elapsed(), self.used());
+        // Before errors: a node that has ended is their cause.
+        let there = children(Pid::from_child(&self.child));
+        if !self.nodes.iter().all(|node| there.contains(node)) {
+            return Err(BenchError::NodeEnded);
+        }
         let operations = done? as f64;
-        let processor = Duration::from_nanos(after?.since_ns(before));
+        let processor = Duration::from_nanos(after.since_ns(before));
         if processor.is_zero() {
             return Err(not_measured("no processor time of the servers"));
         }
@@ -205,14 +216,9 @@ impl Machine {
     }
 
     /// What the node, or the supervisor and its nodes, have used so far.
-    fn used(&self) -> Result<Used, BenchError> {
-        let first = Pid::from_child(&self.child);
-        let nodes = children(first);
-        if nodes.len() < self.nodes {
-            return Err(not_measured(&format!("of {} of {} node processes alone", nodes.len(), self.nodes)));
-        }
-        let all = std::iter::once(first).chain(nodes);
-        Ok(all.map(Used::of).sum())
+    fn used(&self) -> Used {
+        let all = std::iter::once(Pid::from_child(&self.child)).chain(self.nodes.iter().copied());
+        all.map(Used::of).sum()
     }
 }
 
