@@ -101,8 +101,8 @@ pub(crate) fn ready_bytes(entries: u64, nodes: u16) -> u64 {
 }
 
 impl Served {
-    /// Starts a node with its data in `folder` and connects. It is one that [`Self::check_node`] may be asked
-    /// of: its lease is that of [`leases`].
+    /// Starts a node with its data in `folder` and connects. Where figures mean nothing its lease is one that
+    /// a busy machine leaves it: see [`Self::check_node`].
     ///
     /// # Errors
     /// The client's.

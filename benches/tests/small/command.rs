@@ -112,7 +112,7 @@ fn bench_whose_notes_nobody_reads_goes_on_and_ends_as_ever() {
     for (arguments, code) in [(&["local", "--entries", "1000", "--rounds", "1"][..], 0), (&["put"][..], 2)] {
         let (reader, closed) = std::io::pipe().expect("a pipe can be made");
         drop(reader);
-        let mut command = benches_in(folder.path(), Some(&gone));
+        let mut command = benches_in(folder.path(), Some(gone.as_str()));
         let output = command.args(arguments).stderr(closed).output().expect("the benches can be started");
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output.status);
         let rows = String::from_utf8_lossy(&output.stdout);
