@@ -21,6 +21,7 @@
 //! | [`Balance`] | who balances, and what each member reports of its pairs |
 //! | [`Drains`] | which nodes are to be emptied, and which were removed |
 //! | [`JoinedNodes`] | which nodes have joined, also those that live no more |
+//! | [`RootProofs`] | whether a joining node has the log root before it that the members have |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
@@ -64,6 +65,7 @@ mod providers;
 mod renewals;
 mod renewers;
 mod request;
+mod root_proof;
 mod row;
 #[cfg(test)]
 mod scripted_thread;
@@ -122,6 +124,7 @@ pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
     LivingLease, Quota, Response, Revision, Transaction, TransactionOutcome,
 };
+pub use root_proof::{RootAnswer, RootProofs, RootQuestion, RootVerdict};
 pub use row::{
     CheckpointRow, EpochRow, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };

@@ -21,6 +21,7 @@ use crate::member::{KEY_MEMBERS, MemberRow, member_id};
 use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{ChangesPage, CoordinatorRefusal, KeyChange, KeyValue, Revision};
+use crate::root_proof::{self, RootQuestion};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::{self, KEY_SESSIONS, SessionRow};
 use crate::tuning::{KEY_TUNING, Tuning, TuningRow};
@@ -84,6 +85,8 @@ pub struct Look {
 pub struct Watch {
     coordinator: Arc<dyn Coordinator>,
     view: ClusterView,
+    /// What joining nodes have asked since the watch began.
+    questions: BTreeMap<Incarnation, RootQuestion>,
     /// What was taken in and not returned yet.
     pending: Look,
     /// Nothing is known yet, or what was kept of changes does not reach back.
@@ -96,8 +99,14 @@ impl Watch {
     /// A watch that has seen nothing.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Watch {
-        let view = ClusterView::default();
-        Watch { coordinator, view, pending: Look::default(), lost: true, follows_balance: false }
+        Watch {
+            coordinator,
+            view: ClusterView::default(),
+            questions: BTreeMap::new(),
+            pending: Look::default(),
+            lost: true,
+            follows_balance: false,
+        }
     }
 
     /// From its next look on it follows the rows of balance, too.
@@ -109,6 +118,12 @@ impl Watch {
     #[must_use]
     pub fn view(&self) -> &ClusterView {
         &self.view
+    }
+
+    /// What joining nodes ask, by their leases, of those questions that were written since the watch began.
+    #[must_use]
+    pub fn questions(&self) -> &BTreeMap<Incarnation, RootQuestion> {
+        &self.questions
     }
 
     /// Looks at all that changed: a plan that takes many changes is seen whole, and not taken for one that
@@ -132,6 +147,7 @@ impl Watch {
             let mut page = ChangesPage::default();
             for change in &changes {
                 page.add(change);
+                root_proof::take(&mut self.questions, change);
                 self.pending.changed |= self.view.take_readable(change);
                 let ended = change.value.is_none().then(|| session::parse_key(&change.key)).flatten();
                 self.pending.ended.extend(ended);
@@ -195,6 +211,7 @@ impl Watch {
         }
         view.revision = first.unwrap_or(0);
         (self.view, self.lost) = (view, false);
+        self.questions.clear();
         self.ask_for_unreadable_members();
         Ok(Look { changed: true, ..std::mem::take(&mut self.pending) })
     }

@@ -316,6 +316,8 @@ mutants! {
     RebuiltUnsynced: "rebuilt-unsynced",
     /// A node joins whatever its log root, format or settings are.
     TermsIgnored: "terms-ignored",
+    /// A node joins though a member does not find in its log root what this one has made in its own.
+    RootUnproven: "root-unproven",
     /// A node joins though another one with its number lives elsewhere.
     SeatIgnored: "seat-ignored",
     /// A session's id follows from the table's counter alone: a table that was restored from a backup gives

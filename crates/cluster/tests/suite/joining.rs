@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
     ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, DrainAuthor, Drains, Fault, HostId,
-    JoinedNodes, Joining, LeaseTerms, MemberRow, Members, Response, Sim, SimLink, Transaction, Watch,
+    JoinedNodes, Joining, LeaseTerms, MemberRow, Members, Response, RootAnswer, RootProofs, RootQuestion,
+    RootVerdict, Sim, SimLink, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -38,15 +39,30 @@ impl Process {
     }
 
     fn join_by(&self, coordinator: Arc<dyn Coordinator>) -> Result<(), ClusterError> {
-        let row = MemberRow {
+        Members::new(coordinator).join(&self.row(), &self.joining)
+    }
+
+    fn row(&self) -> MemberRow {
+        MemberRow {
             incarnation: self.lease,
             node: self.node,
             fabric: format!("127.0.0.1:{}", 7000 + self.node.0),
             http: String::new(),
             pid: 1,
             memory_limit_bytes: 0,
-        };
-        Members::new(coordinator).join(&row, &self.joining)
+        }
+    }
+
+    fn proofs(&self) -> RootProofs {
+        RootProofs::new(Arc::new(self.link.clone()))
+    }
+
+    fn question(&self) -> RootQuestion {
+        RootQuestion::new(self.node, self.lease, 7)
+    }
+
+    fn verdict(&self) -> RootVerdict {
+        self.proofs().verdict(&self.row(), self.joining.host).unwrap()
     }
 
     fn what_differs(&self) -> Option<&'static str> {
@@ -68,6 +84,18 @@ pub(crate) fn other_log_root_is_refused() -> bool {
     let sim = Sim::new(1);
     Process::new(&sim, 0).join().unwrap();
     matches!(Process::on(&sim, 1, (1, 2)).join(), Err(ClusterError::Terms(_)))
+}
+
+/// Whether a node over a copy of the log root is kept out, which has the id: a member does not find in its
+/// own what the node has made.
+pub(crate) fn copied_log_root_is_refused() -> bool {
+    let sim = Sim::new(1);
+    let (member, copy) = (Process::new(&sim, 0), Process::new(&sim, 1));
+    member.join().unwrap();
+    copy.proofs().ask(copy.lease, &copy.question()).unwrap();
+    let answer = RootAnswer { node: member.node, seen: false };
+    member.proofs().answer(copy.lease, &copy.question(), answer).unwrap();
+    copy.verdict() == RootVerdict::Unseen(member.node)
 }
 
 /// Whether a second process with a node's number is kept out, on another host.
@@ -280,4 +308,53 @@ fn node_that_has_joined_is_known_past_its_lease_until_it_is_removed() {
     assert!(!joined.has(node).unwrap());
     assert!(watch.look().unwrap().changed);
     assert!(watch.view().joined.is_empty() && watch.view().unreadable.is_empty());
+}
+
+#[test]
+fn proof_of_the_log_root_is_asked_of_living_members_of_other_nodes() {
+    assert!(copied_log_root_is_refused());
+    let sim = Sim::new(1);
+    let (first, second) = (Process::new(&sim, 0), Process::new(&sim, 1));
+    assert_eq!(first.verdict(), RootVerdict::Unneeded, "nobody is there");
+    first.join().unwrap();
+    assert_eq!(Process::new(&sim, 0).verdict(), RootVerdict::Unneeded, "its own predecessor");
+    assert_eq!(second.verdict(), RootVerdict::Unanswered);
+    let other_root = Process::on(&sim, 1, (1, 2));
+    assert_eq!(other_root.verdict(), RootVerdict::Unneeded, "its id keeps it out");
+    sim.advance(LEASE_MS * MS);
+    assert_eq!(second.verdict(), RootVerdict::Unneeded, "the others have ended");
+}
+
+#[test]
+fn question_of_a_joining_node_is_seen_when_it_is_asked_again_and_goes_with_its_lease() {
+    let sim = Sim::new(1);
+    let (member, joining) = (Process::new(&sim, 0), Process::new(&sim, 1));
+    member.join().unwrap();
+    let (lease, question, proofs) = (joining.lease, joining.question(), joining.proofs());
+    proofs.ask(lease, &question).unwrap();
+    let mut watch = Watch::new(Arc::new(member.link.clone()));
+    watch.look().unwrap();
+    assert!(watch.questions().is_empty(), "it was asked before the watch began");
+    proofs.ask(lease, &question).unwrap();
+    assert!(!watch.look().unwrap().changed, "the cluster is as it was");
+    assert_eq!(watch.questions().get(&lease), Some(&question));
+    for seen in [true, false] {
+        member.proofs().answer(lease, &question, RootAnswer { node: member.node, seen }).unwrap();
+        assert_eq!(joining.verdict(), RootVerdict::Seen, "the first answer stays");
+    }
+    proofs.end(lease).unwrap();
+    watch.look().unwrap();
+    assert!(watch.questions().is_empty() && watch.view().unreadable.is_empty());
+    member.proofs().answer(lease, &question, RootAnswer { node: member.node, seen: true }).unwrap();
+    assert_eq!(joining.verdict(), RootVerdict::Unanswered, "nobody asks any more");
+
+    proofs.ask(lease, &question).unwrap();
+    member.proofs().answer(lease, &question, RootAnswer { node: member.node, seen: true }).unwrap();
+    watch.look().unwrap();
+    assert!(watch.questions().contains_key(&lease) && !proofs.has_ended(lease).unwrap());
+    sim.advance(LEASE_MS * MS);
+    watch.look().unwrap();
+    assert!(watch.questions().is_empty() && proofs.has_ended(lease).unwrap());
+    assert!(sim.link().list("joining/").unwrap().entries.is_empty());
+    assert!(proofs.ask(lease, &question).is_err());
 }

@@ -312,6 +312,11 @@ fn every_mutant_of_the_coordinator_is_caught() {
             ),
             (Mutant::TermsIgnored, "joining over another log root", joining::other_log_root_is_refused),
             (
+                Mutant::RootUnproven,
+                "joining over a copy of the log root",
+                joining::copied_log_root_is_refused,
+            ),
+            (
                 Mutant::SeatIgnored,
                 "joining as a node that lives",
                 joining::second_node_of_a_number_is_refused,
