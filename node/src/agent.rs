@@ -28,6 +28,7 @@ use crate::membership::{
     share_out,
 };
 use crate::moves::handed_to;
+use crate::root_answers::RootAnswers;
 use crate::split::NoticeRow;
 use crate::split::NoticesView;
 use crate::table_view::TableView;
@@ -83,6 +84,7 @@ pub struct ClusterAgent {
     membership: Membership,
     /// The pairs of moves hither in which this node takes part.
     targets: BTreeSet<PairId>,
+    answers: RootAnswers,
     /// The node goes: others take over what is to be taken over.
     stopping: bool,
     /// The worker serves.
@@ -115,6 +117,7 @@ impl ClusterAgent {
             notice_writer: Notices::new(coordinator.clone()),
             membership: Membership::new(options),
             targets: BTreeSet::new(),
+            answers: RootAnswers::new(coordinator.clone(), options),
             stopping: false,
             installed: false,
             notices: BTreeMap::new(),
@@ -216,6 +219,7 @@ impl ClusterAgent {
         looked.events.extend(look.ended.into_iter().map(ended));
         looked.events.extend(look.missed.then_some(ControlEvent::SessionsMissed));
         (looked.changed, looked.answered) = (look.changed, true);
+        self.answers.look(self.watch.questions(), &*self.storage, now_ns);
         if look.changed {
             let (pairs, members) = self.rows();
             let table = TableView::new(self.view().revision, &pairs, &members);

@@ -3,6 +3,7 @@
 //! of the pairs have threads of their own.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -33,6 +34,7 @@ use crate::moves::{CopyEnd, CopyFailure, CopyJob};
 use crate::others_wait::{self, OthersWait};
 use crate::recoverer::Recoverer;
 use crate::reported_limit::ReportedLimit;
+use crate::root_proof::RootProof;
 use crate::settings::{ClientSettings, WorkerOptions};
 
 /// What the thread works with.
@@ -82,6 +84,9 @@ fn grace_ns(settings: &Settings) -> u64 {
 /// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
 const WORKER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a node that joins looks whether a member has seen its log root.
+const LOG_ROOT_LOOK_NS: u64 = 100_000_000;
+
 /// Brings the node's pairs up, and runs until the worker is gone.
 pub(crate) fn run(
     bring_up: &Arc<BringUp>,
@@ -112,10 +117,15 @@ fn join(
     work: &Receiver<Work>,
 ) -> Result<Option<VecDeque<Work>>, NodeError> {
     let lease_ns = bring_up.options.settings.integer("lease_ms") * 1_000_000;
+    let storage = &bring_up.log_root.storage;
+    let random = RandomState::new().build_hasher().finish();
+    let mut proof = RootProof::new(bring_up.coordinator.clone(), bring_up.member_row(), random);
     let joined = join_patiently(work, lease_ns, || {
+        proof.step(storage, environment.table.host(), boottime_ns())?;
         let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
         join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry)
     });
+    proof.end(storage);
     joined.map_err(|error| of_bare_root(error, &*environment.storage))
 }
 
@@ -156,6 +166,9 @@ fn join_patiently(
                 whom = others_wait::words(&difference.others);
                 Some("waiting for leases of the cluster's last run to end, if nobody renews them")
             }
+            NodeError::LogRootUnanswered => {
+                Some("waiting for a living node to look for a file of this node in its own log root")
+            }
             NodeError::Cluster(error) if error.is_transient() => {
                 Some("waiting for the coordinator, which was there when it gave the lease")
             }
@@ -165,7 +178,11 @@ fn join_patiently(
         if said.replace(waits) != Some(waits) {
             tracing::info!(error = &error as &dyn std::error::Error, "{waits}{whom}");
         }
-        match work.recv_timeout(Duration::from_nanos(lease_ns / 8)) {
+        let look_ns = match &error {
+            NodeError::LogRootUnanswered => LOG_ROOT_LOOK_NS.min(lease_ns / 8),
+            _ => lease_ns / 8,
+        };
+        match work.recv_timeout(Duration::from_nanos(look_ns)) {
             Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
             asked => early.extend(asked),
         }

@@ -3,6 +3,7 @@
 use cell_cluster::{ClusterError, TermsDifference};
 use cell_fabric::FabricError;
 use cell_memory::MemoryError;
+use cell_terms::NodeId;
 use cell_wal::WalError;
 
 /// Why a node does not start or does not go on.
@@ -18,6 +19,22 @@ pub enum NodeError {
         /// The ids.
         difference: TermsDifference,
     },
+    /// The log root has the cluster's id, and a node that lives writes to another one.
+    #[error(
+        "node {} does not see in its log root what this node has just made, {file}: this log root is another \
+         folder, a copy or a snapshot of the cluster's, and lacks what was acknowledged since; mount the \
+         cluster's log root there",
+        by.0
+    )]
+    LogRootUnseen {
+        /// The node that lives.
+        by: NodeId,
+        /// What was made.
+        file: String,
+    },
+    /// Nobody has answered yet: what a node that joins waits for.
+    #[error("no living node has said yet whether it sees this node's log root")]
+    LogRootUnanswered,
     /// The address cannot be listened on.
     #[error(transparent)]
     Fabric(#[from] FabricError),

@@ -50,6 +50,8 @@ mod rate_limit;
 mod ready;
 mod recoverer;
 mod reported_limit;
+mod root_answers;
+mod root_proof;
 mod running_time;
 mod second_look;
 mod settings;

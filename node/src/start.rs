@@ -395,6 +395,7 @@ fn failure_kind(error: &NodeError) -> FailureKind {
             ClusterError::Terms(_) | ClusterError::NodeElsewhere { .. } | ClusterError::Node(_),
         )
         | NodeError::LogRootBare { .. }
+        | NodeError::LogRootUnseen { .. }
         | NodeError::Geometry { .. }
         | NodeError::Layout { .. }
         | NodeError::Memory(MemoryError::Geometry { .. }) => FailureKind::JoinRefused,

@@ -314,7 +314,7 @@ fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back(
 }
 
 /// A node, run by this test, with a folder of its own: there the log root has the right id and nothing
-/// else, as if what the others share had not been mounted over an old copy of it.
+/// else, as if what the others share had come to an end under this node alone.
 struct Stray(Child);
 
 impl Stray {
@@ -334,7 +334,18 @@ impl Stray {
             .arg("--coordinator-address")
             .arg(server.coordinator());
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
-        Stray(command.spawn().expect("cell can be started"))
+        let stray = Stray(command.spawn().expect("cell can be started"));
+        // What it makes there, for the others to see that they have the same log root, they are given.
+        let shared = server.folder().join("log");
+        wait::until("it asks whether its log root is theirs", || {
+            let names = fs::read_dir(&root)
+                .expect("it can be listed")
+                .map(|entry| entry.expect("a name").file_name());
+            let asked: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("joining-")).collect();
+            asked.iter().for_each(|name| fs::write(shared.join(name), "").expect("a file can be made"));
+            !asked.is_empty()
+        });
+        stray
     }
 }
 

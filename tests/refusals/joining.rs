@@ -1,5 +1,6 @@
 //! Nodes that do not fit the cluster that they are started for.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
@@ -44,6 +45,42 @@ fn node_that_differs_from_its_cluster_is_refused_with_both_values() {
         let said: Said = node.output().expect("cell can be started").into();
         assert_eq!(said.code, Some(2), "{flags:?}: {said:?}");
         assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    assert_eq!(server.cell(&["get", "key"]).out, "value\n");
+}
+
+/// A copy of the log root has its id. A node over one joined, took a dead one's pair over, and served what
+/// was in the copy: all that was acknowledged since was lost. Here the copy has nothing but the id.
+#[test]
+fn node_over_a_copy_of_the_log_root_is_refused_while_another_one_lives() {
+    let server = Server::start_steady(&[]);
+    assert_eq!(server.cell(&["put", "key", "value"]).code, Some(0));
+    let elsewhere = tempfile::tempdir().expect("a temporary folder can be made");
+    let (log, copy) = (server.folder().join("log"), elsewhere.path().join("log"));
+    fs::create_dir(&copy).expect("a folder can be made");
+    fs::copy(log.join("log-root-id"), copy.join("log-root-id")).expect("the log root has an id");
+    let address = |offset: u16| format!("127.0.0.1:{}", server.port() + offset);
+    let mut node = program::command();
+    node.args(["node", "--node-id=1"])
+        .args(LONG_LEASE)
+        .args(SIZES)
+        .args(["--listen-address", &address(1), "--http-address", &address(81), "--data-dir"])
+        .arg(elsewhere.path())
+        .arg("--coordinator-address")
+        .arg(server.coordinator());
+    let said: Said = node.output().expect("cell can be started").into();
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for words in [
+        "node 0 does not see in its log root what this node has just made",
+        "mount the cluster's log root there",
+    ] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    for root in [&log, &copy] {
+        let names =
+            fs::read_dir(root).expect("it can be listed").map(|entry| entry.expect("a name").file_name());
+        let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("joining-")).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
     assert_eq!(server.cell(&["get", "key"]).out, "value\n");
 }

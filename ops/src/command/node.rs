@@ -489,6 +489,7 @@ fn explain(error: NodeError) -> Failure {
         }
         // Their words say what to do.
         NodeError::Geometry { .. }
+        | NodeError::LogRootUnseen { .. }
         | NodeError::Wal(WalError::FlushUnsure { .. })
         | NodeError::Cluster(ClusterError::Etcd(_)) => (Exit::Usage, None),
         NodeError::Cluster(ClusterError::LogWithoutRow { .. } | ClusterError::TableOlder { .. }) => (
