@@ -32,6 +32,7 @@ use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
 use crate::moves::{CopyEnd, CopyFailure, CopyJob};
 use crate::others_wait::{self, OthersWait};
+use crate::proven_root::ProvenRoot;
 use crate::recoverer::Recoverer;
 use crate::reported_limit::ReportedLimit;
 use crate::root_proof::RootProof;
@@ -120,12 +121,19 @@ fn join(
     let storage = &bring_up.log_root.storage;
     let random = RandomState::new().build_hasher().finish();
     let mut proof = RootProof::new(bring_up.coordinator.clone(), bring_up.member_row(), random);
+    let known = ProvenRoot::new(&bring_up.options.home, bring_up.log_root.name());
+    if known.is_known() {
+        proof.known();
+    }
     let joined = join_patiently(work, lease_ns, || {
         proof.step(storage, environment.table.host(), boottime_ns())?;
         let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
         join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry)
     });
     proof.end(storage);
+    if proof.is_proven() && joined.as_ref().is_ok_and(Option::is_some) {
+        known.note();
+    }
     joined.map_err(|error| of_bare_root(error, &*environment.storage))
 }
 

@@ -46,6 +46,7 @@ mod outbox;
 mod pairs;
 mod populate;
 mod process_warnings;
+mod proven_root;
 mod rate_limit;
 mod ready;
 mod recoverer;

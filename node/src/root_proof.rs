@@ -23,13 +23,26 @@ pub(crate) struct RootProof {
     since_ns: Option<u64>,
     /// It was seen, or is not waited for any longer.
     settled: bool,
+    /// It was seen, or nobody is there to whom it could be proven.
+    proven: bool,
 }
 
 impl RootProof {
     /// Of a node that is to be this member, with a random number.
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, joining: MemberRow, random: u64) -> RootProof {
         let question = RootQuestion::new(joining.node, joining.incarnation, random);
-        RootProof { proofs: RootProofs::new(coordinator), joining, question, since_ns: None, settled: false }
+        let proofs = RootProofs::new(coordinator);
+        RootProof { proofs, joining, question, since_ns: None, settled: false, proven: false }
+    }
+
+    /// The node knows that it has the cluster's log root.
+    pub(crate) fn known(&mut self) {
+        (self.settled, self.proven) = (true, true);
+    }
+
+    /// Whether nothing speaks against that, now that the node has joined.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
     }
 
     /// Takes the proof a step further. Where nothing is in the way the node may join.
@@ -48,8 +61,8 @@ impl RootProof {
         }
         let lease = self.joining.incarnation;
         match self.proofs.verdict(&self.joining, host)? {
-            RootVerdict::Unneeded => return Ok(()),
-            RootVerdict::Seen => self.settled = true,
+            RootVerdict::Unneeded => self.proven = true,
+            RootVerdict::Seen => self.known(),
             RootVerdict::Unseen(by) => {
                 let file = storage.absolute(self.question.file().unwrap_or_default());
                 return Err(NodeError::LogRootUnseen { by, file: file.display().to_string() });

@@ -4,6 +4,7 @@
 //! it. It is made once, and never changed.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::rand::GetRandomFlags;
@@ -45,6 +46,14 @@ impl LogRoot {
     /// The system's; `NotFound`: no node has started there.
     pub fn id_of(folder: &Path) -> io::Result<Option<u128>> {
         std::fs::read(folder.join(ID_FILE)).map(|bytes| parse_id(&bytes))
+    }
+
+    /// Its id, and by device and inode the file that it lies in: a copy of the log root has the id, and another
+    /// file. None: it has none, or does not say which file that is.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        let found = std::fs::metadata(self.storage.absolute(ID_FILE)).ok()?;
+        Some(format!("{:032x} {:x}:{:x}", self.id?, found.dev(), found.ino()))
     }
 
     /// Opens the log root in `folder`, which is made if it is missing, and checks all that it needs. It takes
