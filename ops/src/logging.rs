@@ -41,8 +41,8 @@ fn read(filter: &str) -> Result<EnvFilter, String> {
 }
 
 /// Only nothing at all has no directive; `EnvFilter` leaves empty ones out, and takes one without a level for
-/// all levels. A word that is no level it takes for the name of a target, of which everything is reported, and
-/// of all others nothing but errors: `inof` would silence a node, and so would a space before `info`.
+/// all levels. A word that is no level it takes for the name of a target, of which everything is reported,
+/// and of all others nothing but errors: `inof` would silence a node, and so would a space before `info`.
 fn check_words(filter: &str) -> Result<(), String> {
     if filter.is_empty() {
         return Ok(());

@@ -48,8 +48,8 @@ impl LogRoot {
         std::fs::read(folder.join(ID_FILE)).map(|bytes| parse_id(&bytes))
     }
 
-    /// Its id, and by device and inode the file that it lies in: a copy of the log root has the id, and another
-    /// file. None: it has none, or does not say which file that is.
+    /// Its id, and by device and inode the file that it lies in: a copy of the log root has the id, and
+    /// another file. None: it has none, or does not say which file that is.
     #[must_use]
     pub fn name(&self) -> Option<String> {
         let found = std::fs::metadata(self.storage.absolute(ID_FILE)).ok()?;

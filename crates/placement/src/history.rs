@@ -53,8 +53,8 @@ struct Coming {
     /// As its last owner reported it.
     load: PairLoad,
     to: NodeId,
-    /// What the node has left once the pair has come. It takes memory for it when the copy begins, and reports
-    /// so before it reports the pair.
+    /// What the node has left once the pair has come. It takes memory for it when the copy begins, and
+    /// reports so before it reports the pair.
     left_bytes: u64,
 }
 

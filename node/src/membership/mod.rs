@@ -525,4 +525,6 @@ fn is_settled(row: &PairRow, view: &ClusterView) -> bool {
 }
 
 #[cfg(test)]
+mod handed_tests;
+#[cfg(test)]
 mod tests;

@@ -99,15 +99,15 @@ fn outrun(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> Table {
 }
 
 /// A source that serves a pair, a target, and the move between them.
-struct Moving {
+pub(crate) struct Moving {
     source: Member,
     target: Member,
     ownership: Ownership,
-    row: MoveRow,
+    pub(crate) row: MoveRow,
 }
 
 /// A move whose target has only been asked.
-fn wanted(sim: &Sim) -> Moving {
+pub(crate) fn wanted(sim: &Sim) -> Moving {
     let (source, target) = (member(sim, 0), member(sim, 1));
     let ownership = source.create(Durability::Sync);
     let row = target.moves.begin(ownership.pair, &target.row(), "test").unwrap();
@@ -414,22 +414,6 @@ fn watch_shows_a_move_and_what_became_of_it() {
     let mut other = Watch::new(Arc::new(sim.link()));
     other.look().unwrap();
     assert_eq!(other.view().moves, watch.view().moves);
-}
-
-/// It was under way to all that had seen it, until they were restarted.
-#[test]
-fn move_whose_row_is_deleted_is_known_no_more() {
-    let sim = Sim::new(7);
-    let mut watch = Watch::new(Arc::new(sim.link()));
-    let pair = wanted(&sim).row.pair;
-    watch.look().unwrap();
-    let (link, key) = (sim.link(), MoveRow::key(pair));
-    link.transact(Transaction::new().put(&key, "garbage")).unwrap();
-    watch.look().unwrap();
-    assert!(!watch.view().move_reads(pair) && watch.view().moves.contains_key(&pair));
-    link.transact(Transaction::new().delete(&key)).unwrap();
-    assert!(watch.look().unwrap().changed);
-    assert!(watch.view().move_reads(pair) && watch.view().moves.is_empty());
 }
 
 #[test]

@@ -234,6 +234,22 @@ fn pair_that_was_handed_over_goes_back_though_the_moves_row_does_not_read() {
     assert_eq!(left, "garbage", "it is left to an operator");
 }
 
+/// It was under way to all that had seen it, until they were restarted.
+#[test]
+fn move_whose_row_is_deleted_is_known_no_more() {
+    let sim = Sim::new(7);
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    let pair = crate::moves::wanted(&sim).row.pair;
+    watch.look().unwrap();
+    let (link, key) = (sim.link(), MoveRow::key(pair));
+    link.transact(Transaction::new().put(&key, "garbage")).unwrap();
+    watch.look().unwrap();
+    assert!(!watch.view().move_reads(pair) && watch.view().moves.contains_key(&pair));
+    link.transact(Transaction::new().delete(&key)).unwrap();
+    assert!(watch.look().unwrap().changed);
+    assert!(watch.view().move_reads(pair) && watch.view().moves.is_empty());
+}
+
 #[test]
 fn move_or_drain_that_does_not_read_is_left_out_of_the_list() {
     let sim = Sim::new(1);

@@ -8,9 +8,8 @@ use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_node::{
-    ClusterSnapshot, ControlEvent, Ended, FailureKind, Installation, NO_ROOM, Next, PairInput, PairRecovery,
-    RecoveryProgress, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerOptions,
-    WorkerTurn,
+    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
+    WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
 };
 use cell_protocol::{
     Condition, Hello, PROTOCOL_VERSION, Put, ReadOnlyReason, Refusal, Reply, Request, RequestHeader,
@@ -22,7 +21,7 @@ use cell_wal::sim::{SimDevice, SimDisk};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Serving};
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A pair that was just created.
 fn new_pair() -> PairInput<SimDevice> {
@@ -58,7 +57,7 @@ impl WorkerClock for Clock<'_> {
 }
 
 /// A driven worker and a client that is connected to it.
-struct Pair {
+pub(super) struct Pair {
     network: SimNetwork,
     driver: WorkerDriver<SimEndpoint, SimDevice>,
     client: SimEndpoint,
@@ -126,14 +125,14 @@ impl Pair {
     }
 
     /// A turn at the present.
-    fn turn(&mut self, inputs: Vec<WorkerInput<SimDevice>>) -> WorkerTurn {
+    pub(super) fn turn(&mut self, inputs: Vec<WorkerInput<SimDevice>>) -> WorkerTurn {
         let read = RefCell::default();
         let mut clock = Clock { now_ns: self.now_ns, passes_ns: 0, lease_until_ns: u64::MAX, read: &read };
         self.driver.step(&mut clock, inputs)
     }
 
     /// Turns with nothing new, a tick after the other, for so long; how many replies left.
-    fn turn_for(&mut self, passes_ns: u64) -> usize {
+    pub(super) fn turn_for(&mut self, passes_ns: u64) -> usize {
         let until_ns = self.now_ns + passes_ns;
         let mut replies = 0;
         while self.now_ns < until_ns {
@@ -409,59 +408,16 @@ fn node_that_stood_still_itself_says_nothing_of_its_disk() {
 }
 
 /// Which of a node's warnings have these words.
-fn warnings_of(pair: &Pair, words: &str) -> usize {
+pub(super) fn warnings_of(pair: &Pair, words: &str) -> usize {
     let snapshot = pair.driver.worker().snapshot();
     snapshot.warnings.iter().filter(|warning| warning.contains(words)).count()
 }
 
-fn serving_pair() -> Pair {
+pub(super) fn serving_pair() -> Pair {
     let mut pair = Pair::new();
     let installation = Installation { sessions: Vec::new(), whole: true };
     let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair()], installation }]);
     pair
-}
-
-/// It hung in a look at a disk that did not answer. Where nobody wrote meanwhile, the node warned of nothing.
-#[test]
-fn control_thread_that_does_not_come_back_is_warned_of() {
-    let mut pair = serving_pair();
-    let silent = |pair: &Pair| warnings_of(pair, "its control thread has not come back");
-    let alive = || vec![WorkerInput::Control(ControlEvent::Alive)];
-    let _ = pair.turn(alive());
-    pair.turn_for(29_000 * MS);
-    assert_eq!(silent(&pair), 0);
-    pair.turn_for(2_000 * MS);
-    assert_eq!(silent(&pair), 1);
-    let _ = pair.turn(alive());
-    assert_eq!(silent(&pair), 0);
-}
-
-/// It was reported once writes were refused, and nowhere before but in a metric.
-#[test]
-fn disk_without_room_for_the_next_checkpoint_is_warned_of() {
-    let mut pair = serving_pair();
-    for (free, warned) in [(1, 1), (1 << 40, 0)] {
-        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::DiskFree(free))]);
-        pair.turn_for(20 * MS);
-        assert_eq!(warnings_of(&pair, "the disk of its logs is nearly full"), warned);
-    }
-}
-
-/// It was said of a node that served nothing, and where it served another pair nobody knew what to do.
-#[test]
-fn takeover_without_room_on_the_disk_is_warned_of_where_other_pairs_are_served() {
-    let mut pair = serving_pair();
-    for (stage, warned) in [(NO_ROOM, 1), ("opening", 0)] {
-        let progress = RecoveryProgress { stage, ..RecoveryProgress::default() };
-        let recoveries = vec![PairRecovery { pair: PairId(3), progress }];
-        let cluster = ClusterSnapshot { recoveries, ..ClusterSnapshot::default() };
-        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::Cluster(Arc::new(cluster)))]);
-        pair.turn_for(20 * MS);
-        assert_eq!(
-            warnings_of(&pair, "the disk has no room for the logs that it would write of pair-3"),
-            warned
-        );
-    }
 }
 
 /// New clients could not write, and only they knew.

@@ -43,4 +43,5 @@ mod tree_check;
 mod tree_shape;
 mod under_way;
 mod waiting;
+mod warnings;
 mod world;
