@@ -8,8 +8,9 @@ use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_node::{
-    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
-    WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
+    ClusterSnapshot, ControlEvent, Ended, FailureKind, Installation, Next, PairInput, PairRecovery,
+    RecoveryProgress, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerOptions,
+    WorkerTurn,
 };
 use cell_protocol::{
     Condition, Hello, PROTOCOL_VERSION, Put, ReadOnlyReason, Refusal, Reply, Request, RequestHeader,
