@@ -1,5 +1,6 @@
 //! What a node's own folder says of its log root: that it was proven to be the cluster's. A node that starts
-//! over the same one again proves nothing: after the end of all nodes nobody would be there to look for it.
+//! over the same one again waits for less long until somebody has looked: after the end of all nodes nobody
+//! is there who could.
 
 use std::fs;
 use std::path::{Path, PathBuf};

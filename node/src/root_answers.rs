@@ -47,9 +47,9 @@ impl RootAnswers {
                 continue;
             };
             match self.proofs.answer(*joining, question, RootAnswer { node: self.node, seen }) {
-                Ok(()) => {
+                Ok(is_answer) => {
                     *asked = None;
-                    if !seen {
+                    if is_answer && !seen {
                         tracing::warn!(
                             node = question.node.0,
                             file = question.file(),
@@ -57,7 +57,11 @@ impl RootAnswers {
                         );
                     }
                 }
-                Err(error) => tracing::debug!(%error, "a joining node is not answered just now"),
+                // Each further one would take its whole time, too; the next look asks again.
+                Err(error) => {
+                    tracing::debug!(%error, "a joining node is not answered just now");
+                    return;
+                }
             }
         }
     }

@@ -13,17 +13,29 @@ use crate::error::NodeError;
 /// an earlier version, which answers nobody, and one that hangs must not keep a cluster from being started
 /// again.
 const ANSWER_NS: u64 = 10_000_000_000;
+/// The same for a log root that was proven before. It is longer than a member takes to say that it does not
+/// see the file.
+const KNOWN_ANSWER_NS: u64 = 5_000_000_000;
+/// Between two questions no more counts: the disk, the coordinator or the machine stood still.
+const COUNTED_NS: u64 = 1_000_000_000;
 
 /// See the module's text. Times are the caller's.
 pub(crate) struct RootProof {
     proofs: RootProofs,
     joining: MemberRow,
     question: RootQuestion,
-    /// Since when the file is there; none: there is none yet.
-    since_ns: Option<u64>,
+    /// The file was made.
+    made: bool,
+    /// Whether there is a file by which it can be proven; none: that was not tried.
+    can_prove: Option<bool>,
+    /// When was asked last; none: the attempt before has failed.
+    asked_ns: Option<u64>,
+    /// For how long an answer was waited for, and how long that is done.
+    waited_ns: u64,
+    patience_ns: u64,
     /// It was seen, or is not waited for any longer.
     settled: bool,
-    /// It was seen, or nobody is there to whom it could be proven.
+    /// It was seen.
     proven: bool,
 }
 
@@ -32,15 +44,27 @@ impl RootProof {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, joining: MemberRow, random: u64) -> RootProof {
         let question = RootQuestion::new(joining.node, joining.incarnation, random);
         let proofs = RootProofs::new(coordinator);
-        RootProof { proofs, joining, question, since_ns: None, settled: false, proven: false }
+        RootProof {
+            proofs,
+            joining,
+            question,
+            made: false,
+            can_prove: None,
+            asked_ns: None,
+            waited_ns: 0,
+            patience_ns: ANSWER_NS,
+            settled: false,
+            proven: false,
+        }
     }
 
-    /// The node knows that it has the cluster's log root.
+    /// By its name the log root is one that was proven before. So it is if its disk was set back to a
+    /// snapshot: it is asked all the same, and waited for less long beside nodes that have died.
     pub(crate) fn known(&mut self) {
-        (self.settled, self.proven) = (true, true);
+        self.patience_ns = KNOWN_ANSWER_NS;
     }
 
-    /// Whether nothing speaks against that, now that the node has joined.
+    /// Whether a member has seen it.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven
     }
@@ -60,20 +84,24 @@ impl RootProof {
             return Ok(());
         }
         let lease = self.joining.incarnation;
+        let asked_ns = self.asked_ns.take(); // what fails below leaves none
         match self.proofs.verdict(&self.joining, host)? {
-            RootVerdict::Unneeded => self.proven = true,
-            RootVerdict::Seen => self.known(),
+            RootVerdict::Unneeded => {}
+            RootVerdict::Seen => (self.settled, self.proven) = (true, true),
             RootVerdict::Unseen(by) => {
                 let file = storage.absolute(self.question.file().unwrap_or_default());
                 return Err(NodeError::LogRootUnseen { by, file: file.display().to_string() });
             }
             RootVerdict::Unanswered => {
-                if self.since_ns.is_none() {
-                    self.since_ns = self.make_file(storage)?.then_some(now_ns);
+                if self.can_prove.is_none() {
+                    self.can_prove = Some(self.make_file(storage)?);
                 }
-                self.settled = self.since_ns.is_none_or(|since| now_ns.saturating_sub(since) >= ANSWER_NS);
+                let passed_ns = asked_ns.map_or(0, |asked| now_ns.saturating_sub(asked));
+                self.waited_ns += passed_ns.min(COUNTED_NS);
+                self.settled = self.can_prove == Some(false) || self.waited_ns >= self.patience_ns;
                 if !self.settled {
                     self.proofs.ask(lease, &self.question)?;
+                    self.asked_ns = Some(now_ns);
                     return Err(NodeError::LogRootUnanswered);
                 }
                 tracing::warn!(
@@ -87,11 +115,12 @@ impl RootProof {
     }
 
     /// Whether there is a file. On a disk that is full there is none.
-    fn make_file(&self, storage: &RealStorage) -> Result<bool, WalError> {
-        let Some(file) = self.question.file() else { return Ok(false) };
-        let make = || -> Result<(), StorageError> {
+    fn make_file(&mut self, storage: &RealStorage) -> Result<bool, WalError> {
+        let (Some(file), made) = (self.question.file(), &mut self.made) else { return Ok(false) };
+        let mut make = || -> Result<(), StorageError> {
             storage.check_root()?;
             drop(storage.open(file, Access::Create)?);
+            *made = true;
             storage.sync_folder("")
         };
         match make() {
@@ -106,7 +135,7 @@ impl RootProof {
 
     /// Takes away what the proof has left, and what nodes have left that ended before they could.
     pub(crate) fn end(&self, storage: &RealStorage) {
-        if self.since_ns.is_none() {
+        if !self.made {
             return;
         }
         if let Err(error) = self.proofs.end(self.joining.incarnation) {
@@ -188,8 +217,8 @@ mod tests {
     }
 
     /// A member looks once a second, and the joining node after it: how that ends, and after how many looks.
-    fn ask(member: &mut Node, joining: &Node) -> (Result<(), NodeError>, u64) {
-        let (mut answers, mut proof) = (member.answers(), joining.proof());
+    fn ask(member: &mut Node, joining: &Node, mut proof: RootProof) -> (Result<(), NodeError>, u64) {
+        let mut answers = member.answers();
         let storage = &joining.root.storage;
         let ended = (0..60).find_map(|second| {
             let now_ns = second * SECOND;
@@ -223,15 +252,22 @@ mod tests {
         std::fs::copy(log.join("log-root-id"), copy.join("log-root-id")).unwrap();
         let stale = Node::over(&copy, &sim, 5);
         assert_eq!(stale.host(), member.host(), "by its id it is the same");
-        let (ended, _) = ask(&mut member, &stale);
-        let Err(error @ NodeError::LogRootUnseen { .. }) = ended else { panic!("{ended:?}") };
-        let words = error.to_string();
         let file = copy.canonicalize().unwrap().join("joining-");
-        for part in ["node 0 does not see", file.to_str().unwrap(), "a copy or a snapshot"] {
-            assert!(words.contains(part), "{words}");
+        // A disk that was set back to a snapshot has the name that was proven before.
+        for was_proven in [false, true] {
+            let mut proof = stale.proof();
+            if was_proven {
+                proof.known();
+            }
+            let (ended, _) = ask(&mut member, &stale, proof);
+            let Err(error @ NodeError::LogRootUnseen { .. }) = ended else { panic!("{ended:?}") };
+            let words = error.to_string();
+            for part in ["node 0 does not see", file.to_str().unwrap(), "a copy or a snapshot"] {
+                assert!(words.contains(part), "{words}");
+            }
+            assert_eq!(names(&stale), ["log-root-id"], "nothing is left");
+            assert!(sim.link().list("joining/").unwrap().entries.is_empty());
         }
-        assert_eq!(names(&stale), ["log-root-id"], "nothing is left");
-        assert!(sim.link().list("joining/").unwrap().entries.is_empty());
     }
 
     #[test]
@@ -243,7 +279,7 @@ mod tests {
         let joining = Node::over(folder.path(), &sim, 5);
         let left = RootQuestion::new(NodeId(7), Incarnation(u64::MAX), 1);
         std::fs::write(folder.path().join(left.file().unwrap()), "").unwrap();
-        let (ended, looks) = ask(&mut member, &joining);
+        let (ended, looks) = ask(&mut member, &joining, joining.proof());
         // The member's first look starts its watch, and its second one sees what was asked again.
         assert!(ended.is_ok() && looks == 2, "{ended:?}, {looks}");
         assert_eq!(names(&joining), ["log-root-id"], "also of what another one has left");
@@ -262,15 +298,19 @@ mod tests {
         let joining = Node::over(folder.path(), &sim, 5);
         let mut proof = joining.proof();
         let mut step = |now_ns| proof.step(&joining.root.storage, joining.host(), now_ns);
-        assert!(matches!(step(SECOND), Err(NodeError::LogRootUnanswered)));
-        assert!(matches!(step(ANSWER_NS), Err(NodeError::LogRootUnanswered)));
-        assert!(step(SECOND + ANSWER_NS).is_ok());
+        let seconds = ANSWER_NS / SECOND;
+        assert!(matches!(step(0), Err(NodeError::LogRootUnanswered)));
+        // The machine is suspended for a minute, say: that is no time in which somebody could have answered.
+        for passed in 1..seconds {
+            assert!(matches!(step((60 + passed) * SECOND), Err(NodeError::LogRootUnanswered)), "{passed} s");
+        }
+        assert!(step((60 + seconds) * SECOND).is_ok());
         // One that says so later does not end it.
         let answer = RootAnswer { node: NodeId(0), seen: false };
         let key = format!("joining/{:016x}/answer", joining.row.incarnation.0);
         let text = serde_json::to_string(&answer).unwrap();
         sim.link().transact(Transaction::new().put_leased(key, text, joining.row.incarnation)).unwrap();
-        assert!(step(2 * ANSWER_NS).is_ok());
+        assert!(step((61 + seconds) * SECOND).is_ok());
         proof.end(&joining.root.storage);
         assert_eq!(names(&joining), ["log-root-id"]);
     }

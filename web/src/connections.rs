@@ -175,6 +175,9 @@ impl Connections {
     }
 }
 
+/// Of so many places one may be an unknown caller's before known callers' silent connections are spared.
+const STRANGERS_PART: usize = 4;
+
 /// What decides which connection is closed to make room.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
@@ -187,13 +190,17 @@ struct Usage {
 
 /// Which connection is closed to make room: one of an unknown caller if there is any, the most silent of
 /// those that were silent for long enough, else the oldest. Known callers' connections come after those, and
-/// only the silent ones of them.
+/// only the silent ones of them; beside them, as long as unknown callers have a small part of the places.
 ///
 /// # Errors
 /// None may be closed for so long.
 fn to_close(open: &[Usage], spared: Duration) -> Result<u64, Duration> {
     let idle = |one: &Usage| if one.silent < spared { Duration::ZERO } else { one.silent };
-    let first = open.iter().min_by_key(|one| (one.is_known, Reverse(idle(one)), one.id));
+    // A known caller's next connection is a stranger's until it has asked: few of those shut nobody out.
+    let strangers = open.iter().filter(|one| !one.is_known).count();
+    let few = strangers * STRANGERS_PART <= open.len();
+    let later = |one: &Usage| one.is_known && !(few && one.silent >= spared);
+    let first = open.iter().min_by_key(|one| (later(one), Reverse(idle(one)), one.id));
     match first {
         Some(first) if !first.is_known || first.silent >= spared => Ok(first.id),
         _ => {
@@ -324,6 +331,8 @@ mod tests {
         let idle = [known(0, 9_000), stranger(1, 10), stranger(2, 1_000), stranger(3, 2_000)];
         assert_eq!(to_close(&idle), Ok(3), "the most silent one");
         assert_eq!(to_close(&[known(0, 10), known(1, 3_000), known(2, 2_000)]), Ok(1));
+        let few = [known(0, 9_000), known(1, 10), known(2, 10), stranger(3, 10)];
+        assert_eq!(to_close(&few), Ok(0), "the stranger may be about to show a token");
         assert_eq!(to_close(&[known(0, 10), known(1, 600)]), Err(Duration::from_millis(400)));
     }
 }
