@@ -78,12 +78,13 @@ impl Store {
         let connect = move || drop(sender.send(Store::connect_with(&arguments, timeout, in_flight_max)));
         std::thread::Builder::new().name("connect".into()).spawn(connect).context("cannot start a thread")?;
         loop {
-            match connected.recv_timeout(TICK) {
+            let outcome = connected.recv_timeout(TICK);
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::new(Exit::Interrupted, "interrupted").into());
+            }
+            match outcome {
                 Ok(outcome) => return outcome,
                 Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the thread that connects has ended"),
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted").into());
-                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }

@@ -306,6 +306,8 @@ impl MovesDriver {
         target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
         match end {
             CopyEnd::Served => {
+                // Also where nobody can say so in the move's row any more.
+                target.figures.decided(MoveEnd::Moved);
                 target.is_fresh = true;
                 target.core.served();
             }

@@ -271,7 +271,10 @@ fn wait(
                 }
             }
             Ok(None) => {
-                let what = format!("another move of pair {} has started since", started.pair);
+                let pair = started.pair;
+                let what = format!(
+                    "the move of pair {pair} has no row any more: another one has started since, or it was deleted"
+                );
                 return Err(Failure::new(Exit::Error, what).into());
             }
             Err(failure) => {

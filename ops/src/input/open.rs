@@ -118,10 +118,19 @@ fn unpack(raw: Box<dyn Read + Send>, bytes_total: Option<u64>) -> anyhow::Result
     Ok(Input { reader, bytes_total, consumed })
 }
 
-/// The first bytes, or all if there are fewer: a pipe may hand them out one by one.
+/// The first bytes, or all if there are fewer: a pipe may hand them out one by one. A short line may be all
+/// that comes for a while, and no packer's first bytes have a line's end in them.
 fn read_head(reader: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    reader.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    let (mut head, mut part) = (Vec::with_capacity(HEAD_BYTES), [0; HEAD_BYTES]);
+    while head.len() < HEAD_BYTES && !head.ends_with(b"\n") {
+        let left = HEAD_BYTES - head.len();
+        match reader.read(&mut part[..left]) {
+            Ok(0) => break,
+            Ok(read) => head.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(head)
 }
 
@@ -175,6 +184,19 @@ mod tests {
         assert_eq!(read_all(frame.clone()), (Compression::Zstd, "two".into()));
         let skippable = [&[0x53, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 7][..], &frame].concat();
         assert_eq!(read_all(skippable), (Compression::Zstd, "two".into()));
+    }
+
+    #[test]
+    fn open_line_that_is_shorter_than_a_packers_first_bytes_is_enough() {
+        struct Once(Option<&'static [u8]>);
+        impl Read for Once {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let line = self.0.take().expect("more may come in an hour");
+                buffer[..line.len()].copy_from_slice(line);
+                Ok(line.len())
+            }
+        }
+        assert_eq!(read_head(&mut Once(Some(b"a\tb\n"))).unwrap(), b"a\tb\n");
     }
 
     #[test]
