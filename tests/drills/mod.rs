@@ -170,7 +170,7 @@ fn pass_with(server: &Server, node: u64, fault: (&str, &str), transport: &str, m
 /// So many drills, of every fault in turn, on three nodes of this lease.
 pub(crate) fn three_nodes_pass(drills: usize, flags: &[&str], lease: Duration) {
     let mut server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..], flags].concat());
-    let mut last = BTreeMap::new();
+    let (mut last, mut recorded) = (BTreeMap::new(), 0);
     for number in 0..drills {
         let owned = wait_owned_keys(&server);
         // Who owns something, and was not drilled for the longest.
@@ -180,8 +180,13 @@ pub(crate) fn three_nodes_pass(drills: usize, flags: &[&str], lease: Duration) {
         let (kind, lasts) = fault(number, lease);
         let report = pass(&server, node, (kind, &lasts), TRANSPORTS[number % TRANSPORTS.len()]);
         assert!(report["served_ms"].is_number(), "what it owned was taken over: {report}");
-        assert!(report["replayed_bytes"].as_u64() > Some(0), "its log was replayed: {report}");
+        // On a machine that stands still a node may be back before a survivor has claimed its pairs. It recovers
+        // them itself then, and no survivor records what was replayed.
+        let replayed = report["replayed_bytes"].as_u64();
+        assert_ne!(replayed, Some(0), "its log was replayed: {report}");
+        recorded += usize::from(replayed.is_some());
     }
+    assert!(2 * recorded > drills, "survivors replayed logs: {recorded} of {drills}");
     assert!(last.len() > 1, "nodes took over from one another: {last:?}");
     wait_healthy(&server);
     server.kill_all();
