@@ -124,6 +124,10 @@ fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source
 
     // It has memory for one pair, and has one.
     let other = Ends { target: JOINED.into(), ..Ends::of(&server.view(), 1) };
+    let (pair, to) = (other.pair.to_string(), other.target.to_string());
+    wait::until("that it has it is known", || {
+        region_move(&server, other.asked, &[&pair, "--to", &to, "--dry-run"]).code == Some(3)
+    });
     let (status, refused) = server.ask_move(other.asked, other.pair, other.target);
     assert_eq!((status, &refused["code"]), (409, &"no_memory".into()), "{refused}");
     assert!(server.move_of(other.asked, ends.pair).is_some_and(|of| is_over(&of)));
