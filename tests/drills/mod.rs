@@ -180,8 +180,8 @@ pub(crate) fn three_nodes_pass(drills: usize, flags: &[&str], lease: Duration) {
         let (kind, lasts) = fault(number, lease);
         let report = pass(&server, node, (kind, &lasts), TRANSPORTS[number % TRANSPORTS.len()]);
         assert!(report["served_ms"].is_number(), "what it owned was taken over: {report}");
-        // On a machine that stands still a node may be back before a survivor has claimed its pairs. It recovers
-        // them itself then, and no survivor records what was replayed.
+        // On a machine that stands still a node may be back before a survivor has claimed its pairs. It
+        // recovers them itself then, and no survivor records what was replayed.
         let replayed = report["replayed_bytes"].as_u64();
         assert_ne!(replayed, Some(0), "its log was replayed: {report}");
         recorded += usize::from(replayed.is_some());

@@ -272,9 +272,7 @@ fn wait(
             }
             Ok(None) => {
                 let pair = started.pair;
-                let what = format!(
-                    "the move of pair {pair} has no row any more: another one has started since, or it was deleted"
-                );
+                let what = format!("the move of pair {pair} is no more: its row was replaced or deleted");
                 return Err(Failure::new(Exit::Error, what).into());
             }
             Err(failure) => {
