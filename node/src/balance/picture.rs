@@ -12,6 +12,8 @@ use cell_placement::{
 };
 use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
 
+use crate::membership::nodes_that_keep_memory;
+
 /// When each member's figures were first seen as they are.
 #[derive(Debug, Default)]
 pub(super) struct SeenFigures(BTreeMap<Incarnation, (Revision, u64)>);
@@ -86,8 +88,12 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
         (true, None) => None,
     };
     let takeovers_open = takeovers_open(view, &members);
+    let keepers = nodes_that_keep_memory(view);
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
+    for member in figures.iter_mut().filter(|member| keepers.contains(&member.node)) {
+        member.memory_left_bytes = 0;
+    }
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
     let reported: BTreeMap<(Incarnation, PairId), &ReportedPair> =
         view.balance.reported_pairs().map(|(owner, reported)| ((owner, reported.pair), reported)).collect();

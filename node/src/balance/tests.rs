@@ -1,8 +1,9 @@
 //! The driver over the simulated coordinator: who balances, what is started, what is cancelled.
 
 use cell_cluster::{
-    DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveOutcome, MoveStage, NewPair, PairGeometry,
-    PauseCause, ReportedPair, ReportedState, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
+    ClaimReason, DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, Missing, MoveOutcome, MoveStage,
+    NewPair, Ownership, PairGeometry, PauseCause, ReportedPair, ReportedState, ServingAddress, Sim, SimLink,
+    Table, Transaction, Watch,
 };
 use cell_placement::BalanceRules;
 use cell_terms::{Durability, Epoch, Incarnation};
@@ -66,14 +67,16 @@ fn peer(sim: &Sim, node: u32, pairs: usize) -> Peer {
     };
     Members::new(coordinator.clone()).enter(&row).unwrap();
     let table = Table::new(coordinator);
-    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
-    let pairs = (0..pairs).map(|_| {
-        let new = NewPair { incarnation: lease, node: NodeId(node), geometry: GEOMETRY };
-        let ownership = table.create_pair(&new).unwrap().ownership;
-        table.publish(ownership, Durability::Sync, &place).unwrap();
-        ownership.pair
-    });
+    let pairs = (0..pairs).map(|_| served_pair(&table, lease, NodeId(node)).pair);
     Peer { node: NodeId(node), lease, pairs: pairs.collect() }
+}
+
+fn served_pair(table: &Table, lease: Incarnation, node: NodeId) -> Ownership {
+    let new = NewPair { incarnation: lease, node, geometry: GEOMETRY };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+    table.publish(ownership, Durability::Sync, &place).unwrap();
+    ownership
 }
 
 fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
@@ -572,6 +575,20 @@ fn node_whose_disk_has_no_room_for_logs_gets_no_pair() {
     assert!(why.contains("1 has no room on its disk for the logs"), "{why}");
     world.disk_free_bytes = Some(8 * MIB);
     assert!(world.seconds_to_a_move().is_some());
+}
+
+/// Pairs were moved to a node that was back, and took the memory of one that it was to recover.
+#[test]
+fn node_that_keeps_memory_for_a_pair_that_it_had_gets_none() {
+    let mut world = world(0, 2, options(true));
+    let (table, [other, target]) = (Table::new(Arc::new(world.link.clone())), &world.peers);
+    let had = served_pair(&table, target.lease, target.node);
+    table.release(had).unwrap();
+    let claim = |peer: &Peer| table.claim(had.pair, peer.lease, peer.node, ClaimReason::LeaseEnded).unwrap();
+    let declined = claim(other).ownership;
+    table.decline(declined, &Missing::Memory { bytes: 1 }).unwrap();
+    assert_eq!(world.seconds_to_a_move(), None);
+    assert!(lacks_room(world.watch.view(), 1).unwrap().why.contains("lacks the memory"));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Pairs that moves have handed over to a member: whose they are.
 
-use cell_cluster::{MoveMotive, MoveRow, MoveSide, MoveStage, MoveTimes};
+use cell_cluster::{MoveRow, MoveStage};
 
 use super::tests::{SECOND, core, row, view};
 use super::*;
 use crate::moves::handed_to;
+use crate::moves::tests::move_row;
 
 /// A move of the first pair to node 1 that was handed over, and what membership there claims.
 struct Handed {
@@ -16,27 +17,9 @@ struct Handed {
 impl Handed {
     /// Node 1 has the pair in this epoch, and does not serve it.
     fn new(epoch: u32) -> Handed {
-        let side = |incarnation, node| MoveSide {
-            incarnation: Incarnation(incarnation),
-            node: NodeId(node),
-            host: None,
-        };
-        let of = MoveRow {
-            pair: PairId(1),
-            number: 1,
-            epoch: cell_terms::Epoch(1),
-            source: side(8, 2),
-            target: side(7, 1),
-            why: String::new(),
-            cause: MoveMotive::Operator,
-            stage: MoveStage::Handed,
-            bytes_done: 0,
-            bytes_total: 0,
-            checked: 0,
-            outcome: None,
-            cancelled_by: None,
-            times: MoveTimes::default(),
-        };
+        let of = move_row(MoveStage::Handed);
+        let (source, target) = (of.target, of.source);
+        let of = MoveRow { pair: PairId(1), epoch: cell_terms::Epoch(1), source, target, ..of };
         let epoch = cell_terms::Epoch(epoch);
         let recovering = PairRow { state: PairState::Recovering, epoch, ..row(1, Some(7), 1) };
         let mut view = view(&[(7, 1), (8, 2)], &[recovering]);

@@ -22,7 +22,7 @@ use cell_recovery::RecoveryError;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
-pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
+pub(crate) use share::{Orphan, is_left_behind, memory_bytes, nodes_that_keep_memory, share_out};
 
 /// A pair that everybody has declined is offered again after so long, then after twice as long each time: who
 /// tries it takes memory that its other pairs may want, until it finds that it is too little.
@@ -434,7 +434,7 @@ impl Membership {
     ) -> Option<Vec<Incarnation>> {
         let found = finders(view, row);
         let asked = |member: &Incarnation| share.declined.contains(member) || found.contains(member);
-        if share.survivor.is_some() && !view.members.keys().all(asked) {
+        if !view.members.keys().all(asked) {
             let mut declined = share.declined.clone();
             declined.extend(found.into_iter().filter(|finder| !share.declined.contains(finder)));
             return Some(declined);

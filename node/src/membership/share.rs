@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{MemberRow, Missing, PairRow, PairState, ShareRow};
+use cell_cluster::{ClusterView, MemberRow, Missing, MoveRow, PairRow, PairState, ShareRow};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -82,6 +82,23 @@ pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnati
     waits && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
 }
 
+/// The nodes that keep what memory they have left for pairs that they had: nothing else is to be brought there.
+/// A pair that was handed over by a move is its target's to serve, and not waited for.
+pub(crate) fn nodes_that_keep_memory(view: &ClusterView) -> BTreeSet<NodeId> {
+    let lives: BTreeMap<NodeId, Incarnation> =
+        view.members.values().map(|member| (member.node, member.incarnation)).collect();
+    let goes_on = |of: &MoveRow, row: &PairRow| {
+        of.is_under_way() && of.is_handed(row) && view.lives(of.target.incarnation)
+    };
+    let is_handed = |row: &PairRow| view.moves.get(&row.pair).is_some_and(|of| goes_on(of, row));
+    let keeper = |row: &PairRow| {
+        let node = row.served_by?;
+        let is_left = is_left_behind(row, node, *lives.get(&node)?) && !is_handed(row);
+        is_left.then_some(node)
+    };
+    view.pairs.values().filter_map(keeper).collect()
+}
+
 /// Bytes of a pair's regions.
 #[must_use]
 pub(crate) fn memory_bytes(row: &PairRow) -> u64 {
@@ -90,8 +107,11 @@ pub(crate) fn memory_bytes(row: &PairRow) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{member, row};
+    use cell_cluster::MoveStage;
+
+    use super::super::tests::{member, row, view};
     use super::*;
+    use crate::moves::tests::{move_row, pair_row};
 
     const NONE: BTreeSet<NodeId> = BTreeSet::new();
 
@@ -101,6 +121,21 @@ mod tests {
 
     fn survivors(plan: &[ShareRow]) -> Vec<Option<u64>> {
         plan.iter().map(|share| share.survivor.map(|survivor| survivor.0)).collect()
+    }
+
+    /// Pairs were moved to a node that was back, and took the memory of what it was to recover.
+    #[test]
+    fn nodes_keep_memory_for_pairs_that_they_had_but_not_for_what_goes_to_another_by_a_move() {
+        let keepers = |pairs: &[PairRow]| nodes_that_keep_memory(&view(&[(7, 1), (9, 3)], pairs));
+        assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(9), 3)]), NONE);
+        assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(8), 3), row(3, None, 5)]), [NodeId(3)].into());
+        let of = move_row(MoveStage::Handed);
+        let handed = PairRow { served_by: Some(of.source.node), ..pair_row(&of, true) };
+        let mut view = view(&[(of.source.incarnation.0, 1), (of.target.incarnation.0, 2)], &[handed]);
+        view.moves.insert(of.pair, of.clone());
+        assert_eq!(nodes_that_keep_memory(&view), NONE);
+        view.members.remove(&of.target.incarnation);
+        assert_eq!(nodes_that_keep_memory(&view), [of.source.node].into(), "its target is dead");
     }
 
     #[test]

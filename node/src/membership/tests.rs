@@ -391,6 +391,14 @@ fn look_declined_share_is_offered_to_others_then_rests() {
     let joined =
         with(view(&[(7, 1), (9, 3), (11, 4)], &[pair.clone()]), incident(0, 7, &[(2, Some(7), &[9, 7])]));
     assert_eq!(core.look(&joined, later + 1), [plan(0, &[(2, &[9, 7])])], "a newcomer is asked at once");
+    let nobody = with(joined, incident(0, 7, &[(2, None, &[9, 7])]));
+    assert_eq!(
+        core.look(&nobody, later + 2),
+        [plan(0, &[(2, &[9, 7])])],
+        "also after a plan that named nobody"
+    );
+    let nobody = with(view(&members, &[pair.clone()]), incident(0, 7, &[(2, None, &[9, 7])]));
+    assert_eq!(core.look(&nobody, later + 3), [], "and nobody who has declined just now");
 }
 
 /// The survivor that met an error of the disk kept the pair, unserved, until it was restarted.

@@ -20,7 +20,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
-use crate::membership::MembershipOptions;
+use crate::membership::{MembershipOptions, nodes_that_keep_memory};
 use crate::move_counts::{MoveCounts, MoveEnd};
 use crate::takeovers::KeptPair;
 use crate::wall_clock::WallClock;
@@ -325,8 +325,8 @@ impl MovesDriver {
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
         source.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.target.incarnation));
-        let (stopping, now_ns) = (self.stopping, self.now_ns);
-        let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
+        let (stopping, memory_kept, now_ns) = (self.stopping, false, self.now_ns);
+        let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, memory_kept, now_ns };
         let mut action = source.core.next(&seen);
         while let Some(next) = action {
             action = self.act_as_source(pair, next, of, effects);
@@ -437,8 +437,9 @@ impl MovesDriver {
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
         target.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
+        let memory_kept = nodes_that_keep_memory(view).contains(&self.options.node);
         let (stopping, now_ns) = (self.stopping, self.now_ns);
-        let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
+        let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, memory_kept, now_ns };
         let copy = target.job.as_ref().map_or(CopyState::default(), |job| job.state(now_ns));
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
         if std::mem::take(&mut target.is_fresh) {
@@ -536,7 +537,7 @@ fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use cell_cluster::{
         Coordinator, EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim,
         SimLink, Transaction, TransactionOutcome,
@@ -547,7 +548,7 @@ mod tests {
 
     pub(super) const SECOND: u64 = 1_000_000_000;
 
-    pub(super) fn move_row(stage: MoveStage) -> MoveRow {
+    pub(crate) fn move_row(stage: MoveStage) -> MoveRow {
         let side = |incarnation, node| MoveSide {
             incarnation: Incarnation(incarnation),
             node: NodeId(node),
@@ -572,7 +573,7 @@ mod tests {
     }
 
     /// The pair's row before the handing, or after.
-    pub(super) fn pair_row(of: &MoveRow, handed: bool) -> PairRow {
+    pub(crate) fn pair_row(of: &MoveRow, handed: bool) -> PairRow {
         let (side, epoch) = if handed { (of.target, of.epoch_of_target()) } else { (of.source, of.epoch) };
         let cut = handed.then_some(Csn(7));
         PairRow {

@@ -53,6 +53,8 @@ pub(super) struct Seen<'a> {
     pub(super) other_lives: bool,
     /// Whether this node goes.
     pub(super) stopping: bool,
+    /// Whether this node keeps what memory it has left for pairs that it had. A source need not know.
+    pub(super) memory_kept: bool,
     /// The time.
     pub(super) now_ns: u64,
 }
@@ -443,7 +445,8 @@ mod tests {
         fn next(&mut self) -> Option<SourceAction> {
             let (of, pair) = (Some(&self.of), Some(&self.pair));
             let Story { other_lives, now_ns, .. } = *self;
-            self.core.next(&Seen { of, pair, other_lives, stopping: false, now_ns })
+            let (stopping, memory_kept) = (false, false);
+            self.core.next(&Seen { of, pair, other_lives, stopping, memory_kept, now_ns })
         }
 
         fn cancel(&mut self) {

@@ -28,6 +28,10 @@ pub(crate) const BEHIND: &str = "its owner writes faster than its copy reads";
 /// Why one does whose target stops.
 pub(crate) const TARGET_STOPS: &str = "its target stops";
 
+/// Why one does to whose target pairs come back that it had.
+const MEMORY_KEPT: &str = "its target has no memory to give: it keeps what is left for pairs that it had, and that wait \
+                           to be recovered";
+
 /// What the target is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TargetAction {
@@ -275,6 +279,8 @@ impl TargetMove {
             SOURCE_ENDED
         } else if seen.stopping {
             TARGET_STOPS
+        } else if seen.memory_kept {
+            MEMORY_KEPT
         } else if self.stall.is_stalled(of, seen.now_ns) {
             STALLED
         } else {
@@ -378,6 +384,7 @@ mod tests {
         of: MoveRow,
         pair: PairRow,
         other_lives: bool,
+        memory_kept: bool,
         now_ns: u64,
         copy: CopyState,
     }
@@ -387,7 +394,8 @@ mod tests {
             let of = move_row(stage);
             let (core, pair) = (TargetMove::new(&of), pair_row(&of, stage == MoveStage::Handed));
             let copy = CopyState::default();
-            Story { core, of, pair, other_lives: true, now_ns: 10 * SECOND, copy }
+            let (memory_kept, now_ns) = (false, 10 * SECOND);
+            Story { core, of, pair, other_lives: true, memory_kept, now_ns, copy }
         }
 
         fn copying() -> Story {
@@ -403,8 +411,8 @@ mod tests {
 
         fn next(&mut self) -> Option<TargetAction> {
             let (of, pair) = (Some(&self.of), Some(&self.pair));
-            let Story { other_lives, now_ns, copy, .. } = *self;
-            self.core.next(&Seen { of, pair, other_lives, stopping: false, now_ns }, copy)
+            let Story { other_lives, memory_kept, now_ns, copy, .. } = *self;
+            self.core.next(&Seen { of, pair, other_lives, stopping: false, memory_kept, now_ns }, copy)
         }
     }
 
@@ -460,6 +468,26 @@ mod tests {
         assert_eq!(story.next(), Some(TargetAction::Drop));
         assert_eq!(story.next(), None);
         assert!(matches!(story.next(), Some(TargetAction::GiveUp { why }) if why == BEHIND));
+    }
+
+    /// It had room for a copy, and then none for a pair of its own that everybody else had declined.
+    #[test]
+    fn node_that_keeps_memory_for_pairs_that_it_had_takes_none_before_and_serves_what_was_handed() {
+        let gives_up = |story: &mut Story| matches!(story.next(), Some(TargetAction::GiveUp { why }) if why == MEMORY_KEPT);
+        for stage in [MoveStage::Wanted, MoveStage::Copying] {
+            let mut story = Story::new(stage);
+            story.memory_kept = true;
+            assert!(gives_up(&mut story), "{stage:?}");
+        }
+        let mut story = Story::copying();
+        story.memory_kept = true;
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+        assert_eq!(story.next(), None);
+        assert!(gives_up(&mut story));
+        let mut story = Story::copying();
+        story.hand();
+        story.memory_kept = true;
+        assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
     }
 
     #[test]
