@@ -57,18 +57,12 @@ fn options(on: bool) -> BalanceOptions {
 fn peer(sim: &Sim, node: u32, pairs: usize) -> Peer {
     let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
     let lease = coordinator.grant(10_000).unwrap().lease;
-    let row = MemberRow {
-        incarnation: lease,
-        node: NodeId(node),
-        fabric: String::new(),
-        http: String::new(),
-        pid: 0,
-        memory_limit_bytes: 0,
-    };
+    let (incarnation, node, fabric, http) = (lease, NodeId(node), String::new(), String::new());
+    let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
     Members::new(coordinator.clone()).enter(&row).unwrap();
     let table = Table::new(coordinator);
-    let pairs = (0..pairs).map(|_| served_pair(&table, lease, NodeId(node)).pair);
-    Peer { node: NodeId(node), lease, pairs: pairs.collect() }
+    let pairs = (0..pairs).map(|_| served_pair(&table, lease, node).pair);
+    Peer { node, lease, pairs: pairs.collect() }
 }
 
 fn served_pair(table: &Table, lease: Incarnation, node: NodeId) -> Ownership {
@@ -584,9 +578,8 @@ fn node_that_keeps_memory_for_a_pair_that_it_had_gets_none() {
     let (table, [other, target]) = (Table::new(Arc::new(world.link.clone())), &world.peers);
     let had = served_pair(&table, target.lease, target.node);
     table.release(had).unwrap();
-    let claim = |peer: &Peer| table.claim(had.pair, peer.lease, peer.node, ClaimReason::LeaseEnded).unwrap();
-    let declined = claim(other).ownership;
-    table.decline(declined, &Missing::Memory { bytes: 1 }).unwrap();
+    let claim = table.claim(had.pair, other.lease, other.node, ClaimReason::LeaseEnded).unwrap();
+    table.decline(claim.ownership, &Missing::Memory { bytes: 1 }).unwrap();
     assert_eq!(world.seconds_to_a_move(), None);
     assert!(lacks_room(world.watch.view(), 1).unwrap().why.contains("lacks the memory"));
 }

@@ -4,8 +4,8 @@ use cell_cluster::{MoveRow, MoveStage};
 
 use super::tests::{SECOND, core, row, view};
 use super::*;
+use crate::moves::fixtures::move_row;
 use crate::moves::handed_to;
-use crate::moves::tests::move_row;
 
 /// A move of the first pair to node 1 that was handed over, and what membership there claims.
 struct Handed {

@@ -82,8 +82,8 @@ pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnati
     waits && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
 }
 
-/// The nodes that keep what memory they have left for pairs that they had: nothing else is to be brought there.
-/// A pair that was handed over by a move is its target's to serve, and not waited for.
+/// The nodes that keep what memory they have left for pairs that they had: nothing else is to be brought
+/// there. A pair that was handed over by a move is its target's to serve, and not waited for.
 pub(crate) fn nodes_that_keep_memory(view: &ClusterView) -> BTreeSet<NodeId> {
     let lives: BTreeMap<NodeId, Incarnation> =
         view.members.values().map(|member| (member.node, member.incarnation)).collect();
@@ -111,7 +111,7 @@ mod tests {
 
     use super::super::tests::{member, row, view};
     use super::*;
-    use crate::moves::tests::{move_row, pair_row};
+    use crate::moves::fixtures::{move_row, pair_row};
 
     const NONE: BTreeSet<NodeId> = BTreeSet::new();
 

@@ -307,7 +307,7 @@ mod tests {
     use cell_wal::corruption::{Corruption, Damage, Proof};
     use cell_wal::{DiskOperation, LogId, LogPlace, StorageError};
 
-    use super::super::tests::{move_row, pair_row};
+    use super::super::fixtures::{move_row, pair_row};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;

@@ -101,7 +101,7 @@ impl MoveFigures {
 mod tests {
     use cell_cluster::{MoveOutcome, MoveTimes};
 
-    use super::super::tests::{SECOND, move_row};
+    use super::super::fixtures::{SECOND, move_row};
     use super::*;
 
     #[test]

@@ -405,7 +405,7 @@ fn why_not(seen: &Seen<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{SECOND, move_row, pair_row};
+    use super::super::fixtures::{SECOND, move_row, pair_row};
     use super::*;
 
     const CUT: Csn = Csn(7);

@@ -375,8 +375,8 @@ mod tests {
     use cell_terms::{PairId, RegionKind};
     use cell_wal::LogId;
 
+    use super::super::fixtures::{SECOND, move_row, pair_row};
     use super::super::source::{READY_STALLED_NS, STALLED_NS};
-    use super::super::tests::{SECOND, move_row, pair_row};
     use super::*;
 
     struct Story {
@@ -473,17 +473,17 @@ mod tests {
     /// It had room for a copy, and then none for a pair of its own that everybody else had declined.
     #[test]
     fn node_that_keeps_memory_for_pairs_that_it_had_takes_none_before_and_serves_what_was_handed() {
-        let gives_up = |story: &mut Story| matches!(story.next(), Some(TargetAction::GiveUp { why }) if why == MEMORY_KEPT);
+        let given_up = Some(TargetAction::GiveUp { why: MEMORY_KEPT.to_owned() });
         for stage in [MoveStage::Wanted, MoveStage::Copying] {
             let mut story = Story::new(stage);
             story.memory_kept = true;
-            assert!(gives_up(&mut story), "{stage:?}");
+            assert_eq!(story.next(), given_up, "{stage:?}");
         }
         let mut story = Story::copying();
         story.memory_kept = true;
         assert_eq!(story.next(), Some(TargetAction::Drop));
         assert_eq!(story.next(), None);
-        assert!(gives_up(&mut story));
+        assert_eq!(story.next(), given_up);
         let mut story = Story::copying();
         story.hand();
         story.memory_kept = true;
