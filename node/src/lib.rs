@@ -96,7 +96,7 @@ pub use first_segments::first_segments_bytes;
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use limits::PAIRS_MAX;
-pub use membership::{MembershipOptions, RefusedKind};
+pub use membership::{MembershipOptions, RefusedKind, memory_keepers};
 pub use memory_plan::{set_aside_bytes, smallest_limit};
 pub use move_counts::{MOVE_BUCKETS, MoveCounts, MoveDurations, MoveEndCounts, move_bucket_end_ms};
 pub use moves::{CopyEnd, CopyFailure, CopyJob, CopyOrders, CopyRun, is_source_gone};

@@ -6,6 +6,7 @@
 //! and the Debian packages nbdkit, libnbd-bin, and e2fsprogs or xfsprogs.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -192,7 +193,8 @@ impl FaultyDisk {
         // stays, and the image's pages outlive whoever wrote them.
         let unsynced = ["--filter=fua", "file", &image, "fuamode=discard"];
         let nbdkit = spawn("nbdkit", &[&["-f", "-U", &socket], filters, &unsynced, &options].concat());
-        wait::until("nbdkit's socket is there", || Path::new(&socket).exists());
+        // The file is there before anybody listens, and nbdfuse would end.
+        wait::until("nbdkit listens", || UnixStream::connect(&socket).is_ok());
         let file = self.text("fuse/disk");
         fs::write(&file, "").expect("a file to mount on can be made");
         let nbdfuse = spawn("nbdfuse", &[&file, &format!("nbd+unix:///?socket={socket}")]);

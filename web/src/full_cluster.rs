@@ -202,6 +202,7 @@ fn balance() -> BalanceSnapshot {
         memory_left_bytes: 1 << 40,
         writes_wait: false,
         disk_full: false,
+        keeps_memory: false,
         pairs_max: 8,
         pairs,
     };

@@ -52,6 +52,8 @@ pub struct MemberFigures {
     pub writes_wait: bool,
     /// The disk under its logs has no room for those of one more pair.
     pub disk_full: bool,
+    /// It keeps what memory it has left for pairs that it had, and that wait to be recovered.
+    pub keeps_memory: bool,
     /// How many pairs it may hold.
     pub pairs_max: u32,
     /// The pairs that it owns.
@@ -62,9 +64,9 @@ impl MemberFigures {
     fn differs_in_times_alone(&self, other: &MemberFigures) -> bool {
         let timeless = |held: &HeldPair| HeldPair { held_ms: 0, ..*held };
         let rest = |member: &MemberFigures| {
-            let MemberFigures { node, state, draining, writes_wait, disk_full, pairs_max, .. } = *member;
-            let reported = (member.reported_ms_ago.is_some(), member.memory_left_bytes, pairs_max);
-            (node, state, [draining, writes_wait, disk_full], reported)
+            let MemberFigures { node, state, draining, writes_wait, disk_full, keeps_memory, .. } = *member;
+            let reported = (member.reported_ms_ago.is_some(), member.memory_left_bytes, member.pairs_max);
+            (node, state, [draining, writes_wait, disk_full, keeps_memory], reported)
         };
         rest(self) == rest(other) && self.pairs.iter().map(timeless).eq(other.pairs.iter().map(timeless))
     }

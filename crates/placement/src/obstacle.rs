@@ -73,6 +73,8 @@ pub struct NoTarget {
     pub unreported: u32,
     /// Those whose disk has no room for the pair's logs.
     pub no_disk: u32,
+    /// Those that keep their memory for pairs that they had, and that wait to be recovered.
+    pub keeping: u32,
     /// Those that hold as many pairs as they may.
     pub full: u32,
     /// Those that lack memory for it.
@@ -189,6 +191,11 @@ impl fmt::Display for NoTarget {
                 self.no_disk,
                 "has no room on its disk for the logs",
                 "have no room on their disks for the logs",
+            ),
+            of(
+                self.keeping,
+                "keeps its memory for pairs that it had and that wait to be recovered",
+                "keep their memory for pairs that they had and that wait to be recovered",
             ),
             of(self.full, "holds as many pairs as it may", "hold as many pairs as they may"),
             memory,

@@ -30,9 +30,10 @@ impl Taker {
     }
 }
 
-/// How many more pairs a member may get: none while its disk has no room for their logs.
+/// How many more pairs a member may get: none while its disk has no room for their logs, or while it keeps
+/// its memory for others.
 pub(crate) fn pairs_left(member: &MemberFigures) -> u32 {
-    if member.disk_full {
+    if member.disk_full || member.keeps_memory {
         return 0;
     }
     member.pairs_max.saturating_sub(u32::try_from(member.pairs.len()).unwrap_or(u32::MAX))
@@ -85,6 +86,8 @@ pub(crate) fn no_target(
             why.unreported += 1;
         } else if member.disk_full {
             why.no_disk += 1;
+        } else if member.keeps_memory {
+            why.keeping += 1;
         } else if pairs_left(member) == 0 {
             why.full += 1;
         } else if left_bytes < needs_bytes.saturating_add(grows_bytes) {

@@ -12,7 +12,7 @@ use cell_placement::{
 };
 use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
 
-use crate::membership::nodes_that_keep_memory;
+use crate::membership::memory_keepers;
 
 /// When each member's figures were first seen as they are.
 #[derive(Debug, Default)]
@@ -88,12 +88,10 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
         (true, None) => None,
     };
     let takeovers_open = takeovers_open(view, &members);
-    let keepers = nodes_that_keep_memory(view);
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
-    for member in figures.iter_mut().filter(|member| keepers.contains(&member.node)) {
-        member.memory_left_bytes = 0;
-    }
+    let keepers = memory_keepers(view.pairs.values(), view.members.values());
+    figures.iter_mut().for_each(|member| member.keeps_memory = keepers.contains(&member.node));
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
     let reported: BTreeMap<(Incarnation, PairId), &ReportedPair> =
         view.balance.reported_pairs().map(|(owner, reported)| ((owner, reported.pair), reported)).collect();
@@ -128,6 +126,7 @@ fn member(view: &ClusterView, row: &MemberRow, seen: &SeenFigures, now_ns: u64) 
         memory_left_bytes: reported.map_or(0, |reported| reported.memory_left_bytes),
         writes_wait: reported.is_some_and(|reported| reported.writes_wait),
         disk_full: reported.is_some_and(|reported| reported.disk_full),
+        keeps_memory: false, // all rows say
         pairs_max: reported.map_or(0, |reported| reported.pairs_max),
         pairs: Vec::new(),
     }

@@ -48,6 +48,10 @@ pub fn room_elsewhere(view: &ClusterView, nodes: &[NodeId]) -> RoomElsewhere {
     }
     let Ok(balancer) = Balancer::new(BalanceRules::default()) else { return RoomElsewhere::Enough };
     match balancer.drain_plan(&figures, nodes) {
+        // Memory is kept for these: a moment later it may be enough.
+        Err(DrainRefusal::NoRoom { .. }) if figures.takeovers_open > 0 => {
+            RoomElsewhere::Unknown(takeovers_open(&figures))
+        }
         Err(
             refusal @ (DrainRefusal::NoRoom { .. } | DrainRefusal::Held { .. } | DrainRefusal::NobodyLeft),
         ) => RoomElsewhere::Lacks(CannotEmpty { why: refusal.to_string(), next: refusal.next() }),
@@ -69,8 +73,7 @@ pub fn held_memory(view: &ClusterView) -> Result<Vec<HeldMemory>, String> {
         return Err(why);
     }
     if figures.takeovers_open > 0 {
-        let pairs = counted(u64::from(figures.takeovers_open), "pair is", "pairs are");
-        return Err(format!("{pairs} to be taken over"));
+        return Err(takeovers_open(&figures));
     }
     let held = figures.members.iter().map(|member| {
         let mut held = HeldMemory { node: member.node, bytes: 0, largest_bytes: 0 };
@@ -89,6 +92,12 @@ fn figures(view: &ClusterView) -> Figures {
     let mut seen = SeenFigures::default();
     seen.observe(view, 0);
     picture::figures(view, &seen, true, 0)
+}
+
+/// That pairs wait to be recovered, in words.
+fn takeovers_open(figures: &Figures) -> String {
+    let pairs = counted(u64::from(figures.takeovers_open), "pair is", "pairs are");
+    format!("{pairs} to be taken over")
 }
 
 /// A member that has reported nothing yet, in words.

@@ -8,7 +8,8 @@ use cell_terms::{NodeId, PairId};
 
 use crate::command::StayReason;
 use crate::moves::{
-    BEHIND, BOTH_ENDED, ROW_UNREADABLE, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED, TARGET_STOPS,
+    BEHIND, BOTH_ENDED, MEMORY_KEPT, ROW_UNREADABLE, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED,
+    TARGET_STOPS,
 };
 
 /// What reasons say, and what that is; the first that fits counts. An error of the disk may be of a log, and
@@ -28,6 +29,7 @@ const REASONS: &[(&str, MoveFailure)] = &[
     ("the disk has no room for", MoveFailure::NoDiskRoom),
     ("No space left on device", MoveFailure::NoDiskRoom),
     ("Disk quota exceeded", MoveFailure::NoDiskRoom),
+    (MEMORY_KEPT, MoveFailure::NoMemory),
     ("no memory", MoveFailure::NoMemory),
     ("bytes of memory", MoveFailure::NoMemory),
     ("free huge pages", MoveFailure::NoMemory),

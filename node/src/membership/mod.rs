@@ -22,7 +22,8 @@ use cell_recovery::RecoveryError;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
-pub(crate) use share::{Orphan, is_left_behind, memory_bytes, nodes_that_keep_memory, share_out};
+pub use share::memory_keepers;
+pub(crate) use share::{Orphan, is_left_behind, keeps_memory_for, memory_bytes, share_out};
 
 /// A pair that everybody has declined is offered again after so long, then after twice as long each time: who
 /// tries it takes memory that its other pairs may want, until it finds that it is too little.

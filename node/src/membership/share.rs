@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{ClusterView, MemberRow, Missing, MoveRow, PairRow, PairState, ShareRow};
+use cell_cluster::{MemberRow, Missing, PairRow, PairState, ShareRow};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -68,7 +68,8 @@ pub(crate) fn share_out(
 }
 
 /// Whether the node had the pair, and it waits to be recovered, here or by somebody who takes it over. Until
-/// then the memory that it had is kept for it: a node that was full when it died comes back only so.
+/// then the memory that it had is kept for it: a node that was full when it died comes back only so. Not once
+/// it has found the pair damaged: it is not asked again in this life.
 pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnation) -> bool {
     let waits = match &row.state {
         PairState::New => false,
@@ -79,24 +80,39 @@ pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnati
             matches!(missing, Missing::Memory { .. }) || is_looked_at
         }
     };
-    waits && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
+    let has_found_damage = row.findings.iter().any(|finding| finding.incarnation == incarnation);
+    waits && !has_found_damage && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
+}
+
+/// Whether a node gives nothing of its memory to pairs that are to move to it, for the sake of one that it
+/// had. While another member recovers that one, or has got it by a move, it is not waited for here.
+pub(crate) fn keeps_memory_for(
+    row: &PairRow,
+    (node, incarnation): (NodeId, Incarnation),
+    lives: impl Fn(Incarnation) -> bool,
+) -> bool {
+    let is_with = |owner: Incarnation| owner != incarnation && lives(owner);
+    let elsewhere = matches!(row.state, PairState::Recovering) && row.owner.is_some_and(is_with);
+    is_left_behind(row, node, incarnation) && !elsewhere
 }
 
 /// The nodes that keep what memory they have left for pairs that they had: nothing else is to be brought
-/// there. A pair that was handed over by a move is its target's to serve, and not waited for.
-pub(crate) fn nodes_that_keep_memory(view: &ClusterView) -> BTreeSet<NodeId> {
-    let lives: BTreeMap<NodeId, Incarnation> =
-        view.members.values().map(|member| (member.node, member.incarnation)).collect();
-    let goes_on = |of: &MoveRow, row: &PairRow| {
-        of.is_under_way() && of.is_handed(row) && view.lives(of.target.incarnation)
-    };
-    let is_handed = |row: &PairRow| view.moves.get(&row.pair).is_some_and(|of| goes_on(of, row));
+/// there.
+#[must_use]
+pub fn memory_keepers<'r>(
+    pairs: impl IntoIterator<Item = &'r PairRow>,
+    members: impl IntoIterator<Item = &'r MemberRow>,
+) -> BTreeSet<NodeId> {
+    let members: Vec<MemberRow> = members.into_iter().cloned().collect();
+    let present: BTreeMap<NodeId, Incarnation> =
+        MemberRow::present_rows(&members).map(|member| (member.node, member.incarnation)).collect();
+    let lives: BTreeSet<Incarnation> = members.iter().map(|member| member.incarnation).collect();
     let keeper = |row: &PairRow| {
         let node = row.served_by?;
-        let is_left = is_left_behind(row, node, *lives.get(&node)?) && !is_handed(row);
-        is_left.then_some(node)
+        let present = *present.get(&node)?;
+        keeps_memory_for(row, (node, present), |of| lives.contains(&of)).then_some(node)
     };
-    view.pairs.values().filter_map(keeper).collect()
+    pairs.into_iter().filter_map(keeper).collect()
 }
 
 /// Bytes of a pair's regions.
@@ -107,11 +123,8 @@ pub(crate) fn memory_bytes(row: &PairRow) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::MoveStage;
-
-    use super::super::tests::{member, row, view};
+    use super::super::tests::{member, row};
     use super::*;
-    use crate::moves::fixtures::{move_row, pair_row};
 
     const NONE: BTreeSet<NodeId> = BTreeSet::new();
 
@@ -125,17 +138,28 @@ mod tests {
 
     /// Pairs were moved to a node that was back, and took the memory of what it was to recover.
     #[test]
-    fn nodes_keep_memory_for_pairs_that_they_had_but_not_for_what_goes_to_another_by_a_move() {
-        let keepers = |pairs: &[PairRow]| nodes_that_keep_memory(&view(&[(7, 1), (9, 3)], pairs));
+    fn nodes_keep_memory_for_pairs_that_they_had_unless_another_one_recovers_them() {
+        let members = [member(7, 1), member(9, 3)];
+        let keepers = |rows: &[PairRow]| memory_keepers(rows, &members);
         assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(9), 3)]), NONE);
         assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(8), 3), row(3, None, 5)]), [NodeId(3)].into());
-        let of = move_row(MoveStage::Handed);
-        let handed = PairRow { served_by: Some(of.source.node), ..pair_row(&of, true) };
-        let mut view = view(&[(of.source.incarnation.0, 1), (of.target.incarnation.0, 2)], &[handed]);
-        view.moves.insert(of.pair, of.clone());
-        assert_eq!(nodes_that_keep_memory(&view), NONE);
-        view.members.remove(&of.target.incarnation);
-        assert_eq!(nodes_that_keep_memory(&view), [of.source.node].into(), "its target is dead");
+        let had = PairRow { served_by: Some(NodeId(3)), ..row(2, None, 1) };
+        let missing = Missing::Memory { bytes: 1 };
+        let declined = PairRow { state: PairState::Unavailable { missing }, ..had.clone() };
+        assert_eq!(keepers(&[declined]), [NodeId(3)].into());
+        let recovered_by =
+            |owner| PairRow { owner: Some(Incarnation(owner)), state: PairState::Recovering, ..had.clone() };
+        assert_eq!(keepers(&[recovered_by(9)]), [NodeId(3)].into(), "by itself");
+        assert_eq!(keepers(&[recovered_by(7)]), NONE, "by another one, or that has got it by a move");
+        assert_eq!(keepers(&[recovered_by(8)]), [NodeId(3)].into(), "which has died");
+    }
+
+    /// A newer life of the node has another row until the lease of the one before has ended.
+    #[test]
+    fn node_in_two_rows_keeps_memory_for_what_its_life_before_had() {
+        let members = [member(9, 3), member(12, 3)];
+        assert_eq!(memory_keepers(&[row(2, Some(9), 3)], &members), [NodeId(3)].into());
+        assert_eq!(memory_keepers(&[row(2, Some(12), 3)], &members), NONE);
     }
 
     #[test]

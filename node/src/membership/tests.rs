@@ -43,16 +43,23 @@ fn pair_is_left_behind_until_somebody_serves_it() {
     // A survivor has tried to take it over, or does so now: the row has that one's node.
     let tried = PairRow { node: NodeId(2), served_by: Some(NodeId(3)), ..row(1, None, 2) };
     let missing = Missing::Memory { bytes: 1 };
-    assert!(left(&PairRow { state: PairState::Unavailable { missing }, ..tried.clone() }));
+    let tried_in_vain = PairRow { state: PairState::Unavailable { missing }, ..tried.clone() };
+    assert!(left(&tried_in_vain));
     let recovering = PairRow { owner: Some(Incarnation(7)), state: PairState::Recovering, ..tried.clone() };
     assert!(left(&recovering));
-    assert!(left(&PairRow { owner: Some(Incarnation(9)), ..recovering }), "not served yet");
+    assert!(left(&PairRow { owner: Some(Incarnation(9)), ..recovering.clone() }), "not served yet");
     let missing = Missing::Checkpoint { file: String::new() };
     let damaged = PairRow { state: PairState::Unavailable { missing: missing.clone() }, ..tried };
     assert!(!left(&damaged), "memory is not what it lacks");
     let found = |node| PairRow { findings: vec![finding(7, node, &missing)], ..damaged.clone() };
     assert!(left(&found(2)), "another one could not read it, and it may come back");
     assert!(!left(&found(3)), "nor could this node");
+    // It is for another one to look, which had no memory for that, or tries just now.
+    for of in [tried_in_vain, recovering] {
+        let by = |incarnation| PairRow { findings: vec![finding(incarnation, 3, &missing)], ..of.clone() };
+        assert!(!left(&by(9)), "it is not asked again in this life");
+        assert!(left(&by(8)), "it was another life of this node");
+    }
 }
 
 fn finding(incarnation: u64, node: u32, missing: &Missing) -> Finding {

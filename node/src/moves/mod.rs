@@ -22,7 +22,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
-use crate::membership::{MembershipOptions, nodes_that_keep_memory};
+use crate::membership::{MembershipOptions, keeps_memory_for};
 use crate::move_counts::{MoveCounts, MoveEnd};
 use crate::takeovers::KeptPair;
 use crate::wall_clock::WallClock;
@@ -31,7 +31,7 @@ use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
 pub(crate) use source::{BOTH_ENDED, ROW_UNREADABLE, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED};
-pub(crate) use target::{BEHIND, TARGET_STOPS};
+pub(crate) use target::{BEHIND, MEMORY_KEPT, TARGET_STOPS};
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 pub use source::is_source_gone;
@@ -80,6 +80,8 @@ pub(crate) struct MovesDriver {
     targets: BTreeMap<PairId, Target>,
     /// Pairs that have come back with their memory, until they are taken over.
     kept: BTreeMap<PairId, KeptPair>,
+    /// This node keeps its memory for others that it had.
+    memory_kept: bool,
     tickets: u64,
     stopping: bool,
     back_after_ns: u64,
@@ -123,6 +125,7 @@ impl MovesDriver {
             sources: BTreeMap::new(),
             targets: BTreeMap::new(),
             kept: BTreeMap::new(),
+            memory_kept: false,
             tickets: 0,
             stopping: false,
             back_after_ns: source::BACK_AFTER_NS,
@@ -207,6 +210,7 @@ impl MovesDriver {
         }
         let may_stand = |of: &PairRow, kept: &KeptPair| of.epoch <= kept.row.epoch;
         self.kept.retain(|pair, kept| view.pairs.get(pair).is_some_and(|of| may_stand(of, kept)));
+        self.memory_kept = !self.targets.is_empty() && self.keeps_memory(view);
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
         }
@@ -214,6 +218,13 @@ impl MovesDriver {
             self.step_target(pair, view, &mut effects);
         }
         effects
+    }
+
+    /// Whether pairs of which this node has not even the memory any more wait to be recovered here.
+    fn keeps_memory(&self, view: &ClusterView) -> bool {
+        let own = (self.options.node, self.options.incarnation);
+        let mut missed = view.pairs.values().filter(|row| !self.kept.contains_key(&row.pair));
+        missed.any(|row| keeps_memory_for(row, own, |of| view.lives(of)))
     }
 
     /// Takes part in a move that this node is an end of.
@@ -439,8 +450,7 @@ impl MovesDriver {
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
         target.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
-        let memory_kept = nodes_that_keep_memory(view).contains(&self.options.node);
-        let (stopping, now_ns) = (self.stopping, self.now_ns);
+        let (stopping, memory_kept, now_ns) = (self.stopping, self.memory_kept, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, memory_kept, now_ns };
         let copy = target.job.as_ref().map_or(CopyState::default(), |job| job.state(now_ns));
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
@@ -541,7 +551,8 @@ fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
 #[cfg(test)]
 mod tests {
     use cell_cluster::{
-        Coordinator, EpochRow, MemberRow, MoveSide, PairState, Sim, SimLink, Transaction, TransactionOutcome,
+        Coordinator, EpochRow, MemberRow, Missing, MoveSide, PairState, Sim, SimLink, Transaction,
+        TransactionOutcome,
     };
     use cell_terms::{Durability, NodeId};
 
@@ -631,6 +642,34 @@ mod tests {
             assert!(!passed);
             println!("mutant {} caught by cell-node's moves", Mutant::StaleFreezeTaken.name());
         });
+    }
+
+    #[test]
+    fn pair_is_not_copied_to_a_node_that_keeps_its_memory_for_one_that_it_had() {
+        let of = move_row(MoveStage::Copying);
+        let MoveSide { incarnation, node, .. } = of.target;
+        let missing = Missing::Memory { bytes: 1 };
+        let declined = PairRow {
+            pair: PairId(4),
+            owner: None,
+            served_by: Some(node),
+            state: PairState::Unavailable { missing },
+            ..pair_row(&of, false)
+        };
+        let served = PairRow { owner: Some(incarnation), state: PairState::Serving, ..declined.clone() };
+        for (had, is_copied) in [(served, true), (declined, false)] {
+            let link = Sim::new(1).link();
+            put(&link, &pair_row(&of, false), Some(&of));
+            let options = MembershipOptions { incarnation, node, joined_ns: 0, grace_ns: 0 };
+            let mut driver = MovesDriver::new(options, &Table::new(Arc::new(link.clone())));
+            let mut seen = view(&of);
+            seen.pairs.insert(had.pair, had);
+            let effects = driver.look(&seen, &[], SECOND);
+            assert_eq!(effects.iter().any(|effect| matches!(effect, MoveEffect::Copy(_))), is_copied);
+            let outcome = Moves::new(Arc::new(link)).of(of.pair).unwrap().unwrap().outcome;
+            let given_up = MoveOutcome::GivenUp { why: MEMORY_KEPT.to_owned() };
+            assert_eq!(outcome, (!is_copied).then_some(given_up));
+        }
     }
 
     #[test]

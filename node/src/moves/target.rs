@@ -29,8 +29,8 @@ pub(crate) const BEHIND: &str = "its owner writes faster than its copy reads";
 pub(crate) const TARGET_STOPS: &str = "its target stops";
 
 /// Why one does to whose target pairs come back that it had.
-const MEMORY_KEPT: &str = "its target has no memory to give: it keeps what is left for pairs that it had, and that wait \
-                           to be recovered";
+pub(crate) const MEMORY_KEPT: &str =
+    "its target keeps what memory it has left for pairs that it had, and that wait to be recovered";
 
 /// What the target is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn node_that_keeps_memory_for_pairs_that_it_had_takes_none_before_and_serves_what_was_handed() {
         let given_up = Some(TargetAction::GiveUp { why: MEMORY_KEPT.to_owned() });
-        for stage in [MoveStage::Wanted, MoveStage::Copying] {
+        for stage in [MoveStage::Wanted, MoveStage::Copying, MoveStage::Ready] {
             let mut story = Story::new(stage);
             story.memory_kept = true;
             assert_eq!(story.next(), given_up, "{stage:?}");

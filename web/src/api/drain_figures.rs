@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::{DrainRow, MemberRow, MoveRow, PairRow, PairState, pairs_left};
-use cell_node::{NodeSnapshot, NodeState, PAIRS_MAX, ReadOnlyReason};
+use cell_node::{NodeSnapshot, NodeState, PAIRS_MAX, ReadOnlyReason, memory_keepers};
 use cell_placement::{
     Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
     PairHold, PairLoad,
@@ -128,8 +128,12 @@ impl Rows {
     pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
         let reported: BTreeMap<NodeId, &DrainsPart> =
             parts.iter().map(|part| (part.node, &part.part)).collect();
+        let keepers = memory_keepers(&self.pairs, &self.members);
         let present = MemberRow::present_rows(&self.members);
-        let members = present.map(|member| self.member(member, reported.get(&member.node).copied()));
+        let members = present.map(|member| MemberFigures {
+            keeps_memory: keepers.contains(&member.node),
+            ..self.member(member, reported.get(&member.node).copied())
+        });
         Figures { members: members.collect(), ..Figures::default() }
     }
 
@@ -144,6 +148,7 @@ impl Rows {
             memory_left_bytes: reported.map_or(0, |reported| reported.memory_available_bytes),
             writes_wait: false, // no drain asks
             disk_full: reported.is_some_and(|reported| reported.disk_full),
+            keeps_memory: false, // all rows say
             pairs_max: PAIRS_MAX,
             pairs: own.map(|row| held(row, reported)).collect(),
         }

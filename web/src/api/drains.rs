@@ -531,6 +531,9 @@ fn problem(refused: Refused) -> Problem {
                 DrainRefusal::NoRoom { why: Some(why), .. } if why.no_disk > 0 => {
                     "make room on the disks of logs that have none; `cell status` names them"
                 }
+                DrainRefusal::NoRoom { why: Some(why), .. } if why.keeping > 0 => {
+                    "`cell status` names the pairs that wait, and says what helps"
+                }
                 DrainRefusal::NoRoom { .. } => {
                     "add a node, or give the others more memory (memory_limit_bytes)"
                 }

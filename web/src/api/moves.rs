@@ -14,7 +14,7 @@ use cell_cluster::{
     ClusterError, Coordinator, MemberRow, Members, MoveOutcome, MoveRefusal, MoveRow, Moves, PairRow, Table,
     WORDS_BYTES_MAX,
 };
-use cell_node::{NodeSnapshot, PAIRS_MAX};
+use cell_node::{NodeSnapshot, PAIRS_MAX, memory_keepers};
 use cell_terms::{NodeId, PairId};
 use serde::Serialize;
 
@@ -122,6 +122,8 @@ enum Refused {
     NoNode(NodeId),
     /// The node has no memory for it.
     NoMemory { node: NodeId, pair: PairId, bytes: u64, left: u64 },
+    /// What it has left is kept for others.
+    MemoryKept { node: NodeId },
     /// Its disk has no room for the pair's logs.
     NoDiskRoom { node: NodeId, pair: PairId },
     /// It holds as many pairs as it may.
@@ -298,6 +300,8 @@ struct Ends {
     row: PairRow,
     source: Option<MemberRow>,
     target: MemberRow,
+    /// The target keeps what memory it has left for pairs that it had.
+    keeps_memory: bool,
 }
 
 impl Ends {
@@ -311,19 +315,23 @@ impl Ends {
             return Ok(Err(Refused::NoNode(to)));
         };
         let (rows, _) = Table::new(Arc::clone(coordinator)).pairs()?;
+        let keeps_memory = memory_keepers(&rows, &members).contains(&to);
         let Some(row) = rows.into_iter().find(|row| row.pair == pair) else {
             return Ok(Err(Refused::NoPair(pair)));
         };
         let source = members.into_iter().find(|member| row.owner == Some(member.incarnation));
-        Ok(Ok(Ends { row, source, target }))
+        Ok(Ok(Ends { row, source, target, keeps_memory }))
     }
 }
 
 /// Whether a node has no room for one more pair, as drains and balance have it. Where an end does not say,
 /// the copy shows it.
 async fn lacks_room(shared: &Shared, ends: &Ends) -> Option<Refused> {
-    let Ends { row, source, target } = ends;
+    let Ends { row, source, target, keeps_memory } = ends;
     let source = source.as_ref().filter(|source| source.node != target.node)?;
+    if *keeps_memory {
+        return Some(Refused::MemoryKept { node: target.node });
+    }
     let (from, to) = tokio::join!(part_of(shared, source), part_of(shared, target));
     room_lacks(row.pair, target.node, from.as_ref(), &to?)
 }
@@ -403,6 +411,14 @@ fn problem(refused: Refused) -> Problem {
             let detail = format!("{node} has memory for {left} bytes more, and {pair} takes {bytes}.");
             conflict("no_memory", sentence(&detail)).next("choose a node with more room, or give it more")
         }
+        Refused::MemoryKept { node } => {
+            let detail = format!(
+                "{node} keeps what memory it has left for pairs that it had, and that wait to be recovered."
+            );
+            conflict("no_memory", sentence(&detail)).next(
+                "`cell status` names them and says what helps; wait until they are served, or choose another node",
+            )
+        }
         Refused::NoDiskRoom { node, pair } => {
             let detail = format!("{node} has no room on its disk for the logs of {pair}.");
             conflict("no_disk_room", sentence(&detail)).next("make room on its disk, or choose another node")
@@ -432,7 +448,9 @@ pub(crate) fn sentence(words: &str) -> String {
 mod tests {
     use std::net::SocketAddr;
 
-    use cell_cluster::{MoveStage, MoveTimes, NewPair, PairGeometry, ServingAddress, SimLink};
+    use cell_cluster::{
+        Missing, MoveStage, MoveTimes, NewPair, PairGeometry, PairState, ServingAddress, SimLink, Transaction,
+    };
     use cell_node::{ClusterSnapshot, PairSnapshot};
     use cell_terms::{Durability, Incarnation};
     use serde_json::{Value, json};
@@ -685,6 +703,30 @@ mod tests {
         let small = DrainsPart { memory_available_bytes: 9, ..part(0, false) };
         assert_eq!(code(&small, Some(&from)), Some("no_memory"));
         assert_eq!(code(&small, None), None, "the copy shows it");
+    }
+
+    /// It began, and its target gave it up at once.
+    #[test]
+    fn move_is_refused_to_a_node_that_keeps_its_memory_for_a_pair_that_it_had() {
+        let cluster = cluster();
+        let link = &cluster.nodes[0].link;
+        let (rows, _) = Table::new(Arc::new(link.clone())).pairs().unwrap();
+        let (pair, missing) = (PairId(2), Missing::Memory { bytes: 1 });
+        let had = PairRow {
+            pair,
+            node_region: pair.node_region(),
+            extent_region: pair.extent_region(),
+            owner: None,
+            served_by: Some(NodeId(1)),
+            state: PairState::Unavailable { missing },
+            ..rows[0].clone()
+        };
+        let row = serde_json::to_string(&had).unwrap();
+        link.transact(Transaction::new().put(PairRow::key(pair), row)).unwrap();
+        let refused = post(&cluster, "/api/v1/moves?dry_run=1", &json!({"pair": 1, "to": 1}));
+        assert_eq!(refused.problem(), (409, "no_memory"));
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.starts_with("Node-1 keeps what memory it has left for pairs that it had"), "{detail}");
     }
 
     /// It was decided by what regions could grow to, and so refused where balance moved pairs all the time.

@@ -35,6 +35,7 @@ pub(crate) fn member(node: u32, pairs: Vec<HeldPair>) -> MemberFigures {
         memory_left_bytes: 1 << 40,
         writes_wait: false,
         disk_full: false,
+        keeps_memory: false,
         pairs_max: 256,
         pairs,
     }

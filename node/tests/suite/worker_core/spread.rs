@@ -35,6 +35,7 @@ fn member(node: NodeId, bytes: u64) -> MemberFigures {
         memory_left_bytes: 1 << 40,
         writes_wait: false,
         disk_full: false,
+        keeps_memory: false,
         pairs_max: 100,
         pairs: vec![held],
     }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClusterTerms, CoordinatorRequest, Joining, LeaseTerms, MoveOutcome, MoveRow, MoveStage, NewPair,
-    PairGeometry, PairRow, Response as CoordinatorAnswer, ServingAddress, SimLink,
+    ClusterTerms, CoordinatorRequest, Joining, LeaseTerms, Missing, MoveOutcome, MoveRow, MoveStage, NewPair,
+    PairGeometry, PairRow, PairState, Response as CoordinatorAnswer, ServingAddress, SimLink,
 };
 use cell_node::PairSnapshot;
 use cell_terms::{Durability, PairId};
@@ -355,7 +355,7 @@ fn drain(node: u32) -> DrainRow {
 fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
     let pairs = vec![served(1, 70, 0), served(2, 70, 0)];
-    let rows = Rows { members, pairs, ..Rows::default() };
+    let mut rows = Rows { members, pairs, ..Rows::default() };
     let mut parts = [part(0, 0, &[(1, 60 << 20), (2, 50 << 20)]), part(1, 57 << 20, &[])];
     let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
     let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
@@ -367,6 +367,13 @@ fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
     assert!(problem.detail.contains("1 has no room on its disk for the logs"), "{}", problem.detail);
     assert!(problem.next.is_some_and(|next| next.contains("disks of logs")));
+    parts[1].part.disk_full = false;
+    assert!(rows.plan(&parts, &[NodeId(0)]).is_ok());
+    let missing = Missing::Memory { bytes: 1 };
+    let (owner, served_by, state) = (None, Some(NodeId(1)), PairState::Unavailable { missing });
+    rows.pairs.push(PairRow { owner, served_by, state, ..served(3, 70, 0) });
+    let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err().to_string();
+    assert!(refused.contains("1 keeps its memory for pairs that it had"), "{refused}");
     let silent = [part(0, 0, &[(1, 1), (2, 1)])];
     assert_eq!(rows.plan(&silent, &[NodeId(0)]), Err(DrainRefusal::NobodyLeft));
 }
