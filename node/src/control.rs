@@ -65,12 +65,29 @@ const ALIVE_EVERY_NS: u64 = 1_000_000_000;
 struct ImageOptions {
     zstd_level: i32,
     niceness: i32,
+    /// The node stops: it serves nobody who would wait less, and waits for its checkpoints itself.
+    stops: bool,
 }
 
 impl ImageOptions {
     fn from_settings(settings: &Settings) -> ImageOptions {
         let small = |name| i32::try_from(settings.integer(name)).unwrap_or(1);
-        ImageOptions { zstd_level: small("image_zstd_level"), niceness: small("checkpoint_niceness") }
+        let (zstd_level, niceness) = (small("image_zstd_level"), small("checkpoint_niceness"));
+        ImageOptions { zstd_level, niceness, stops: false }
+    }
+
+    /// Takes over what applies live.
+    fn apply_live(&mut self, settings: &Settings) {
+        *self = ImageOptions { stops: self.stops, ..ImageOptions::from_settings(settings) };
+    }
+
+    /// Starts the thread of one checkpoint. Its niceness stays: only root could lower it again.
+    fn spawn(self, write: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+        let niceness = if self.stops { 0 } else { self.niceness };
+        std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
+            lower_priority(niceness); // the thread ends with the checkpoint
+            write();
+        })
     }
 }
 
@@ -247,7 +264,7 @@ impl Control {
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
                 Ok(Work::Copied { job, ended }) => self.copied(&job, ended),
                 Ok(Work::Grown(grown)) => self.grown(grown),
-                Ok(Work::Stopping) => self.driver.stop(),
+                Ok(Work::Stopping) => self.stop(),
                 Ok(Work::Settings(settings)) => self.apply_live(&settings),
                 Ok(Work::Look { pair, answer }) => {
                     let _ = answer.send(self.driver.subject(pair).cloned()); // unless nobody waits any more
@@ -270,6 +287,12 @@ impl Control {
         }
     }
 
+    /// The operator wants the node to stop. The worker is asked for its last checkpoints after this.
+    fn stop(&mut self) {
+        self.images.stops = true;
+        self.driver.stop();
+    }
+
     /// Notifies the worker now and then that this thread is at work. A call for a log root that does not
     /// answer may never come back, and one for a coordinator that hangs takes its whole deadline.
     fn say_alive(&mut self) {
@@ -289,7 +312,7 @@ impl Control {
 
     /// Takes over what applies live: here and in the worker.
     fn apply_live(&mut self, settings: &Settings) {
-        self.images = ImageOptions::from_settings(settings);
+        self.images.apply_live(settings);
         self.driver.set_every_ns(poll_ns(settings));
         self.driver.set_grace_ns(grace_ns(settings));
         self.driver.set_balance(BalanceOptions::from_settings(settings));
@@ -476,12 +499,8 @@ impl Control {
 
     fn write_image(&self, job: ImageJob) {
         let (storage, to_worker) = (self.environment.storage.clone(), self.to_worker.clone());
-        let ImageOptions { zstd_level, niceness } = self.images;
-        let pair = job.pair();
-        let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
-            lower_priority(niceness); // the thread ends with the checkpoint
-            to_worker.event(job.run(storage, zstd_level).into());
-        });
+        let (pair, zstd_level) = (job.pair(), self.images.zstd_level);
+        let spawned = self.images.spawn(move || to_worker.event(job.run(storage, zstd_level).into()));
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");
             let written = Err(CheckpointFailure::Thread);
@@ -528,6 +547,7 @@ mod tests {
 
     use cell_cluster::{LivingLease, OtherMember, TermsDifference};
     use cell_terms::Incarnation;
+    use cell_terms::setting::Source;
     use cell_wal::RealStorage;
 
     use super::*;
@@ -631,5 +651,26 @@ mod tests {
         });
         assert_eq!(nicer.join().unwrap(), (before + 3).min(19));
         assert_eq!(niceness(), before);
+    }
+
+    /// Where other processes keep the cores busy, the stop waited for a thread that stood back.
+    #[test]
+    fn checkpoint_of_a_stop_stands_back_for_nobody_whatever_is_set_meanwhile() {
+        fn niceness() -> i32 {
+            rustix::process::getpriority_process(None).unwrap()
+        }
+        let of_thread = |images: ImageOptions| {
+            let (sender, seen) = mpsc::channel();
+            images.spawn(move || sender.send(niceness()).unwrap()).unwrap().join().unwrap();
+            seen.recv().unwrap()
+        };
+        let mut settings = Settings::new(&[crate::SETTINGS, cell_wal::SETTINGS]);
+        settings.set("checkpoint_niceness", "3", Source::Flag).unwrap();
+        let (own, mut images) = (niceness(), ImageOptions::from_settings(&settings));
+        assert_eq!(of_thread(images), (own + 3).min(19));
+        images.stops = true;
+        assert_eq!(of_thread(images), own);
+        images.apply_live(&settings);
+        assert_eq!(of_thread(images), own);
     }
 }

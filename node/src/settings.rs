@@ -94,7 +94,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "checkpoint_niceness",
         meaning: "The niceness of the thread that writes a checkpoint. Where cores are short a higher one \
-                  slows writes less, and checkpoints take longer.",
+                  slows writes less, and checkpoints take longer. Those that a stop asks for are written \
+                  at the node's own.",
         default: "10",
         bounds: Bounds::Integer { min: 0, max: 19 },
         applies: Applies::Live,
