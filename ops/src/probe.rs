@@ -9,16 +9,13 @@ use cell_fabric::Stranger;
 
 /// How long one step may take: a command that has failed waits no longer for a better message.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// A line, and the end of a head: Redis answers it as a command, a web server as a request that it does not
-/// know, and others most often with an error.
-const QUESTION: &[u8] = b"PING / HTTP/1.0\r\n\r\n";
 
 /// What a service speaks that answers a line; none if it is silent.
 pub(crate) fn speaks(address: SocketAddr) -> Option<Stranger> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(QUESTION).ok()?;
+    stream.write_all(Stranger::PROBE).ok()?;
     let mut first = [0; 16];
     match stream.read(&mut first) {
         Ok(length @ 1..) => Some(guess(&first[..length])),
@@ -30,7 +27,10 @@ fn guess(first: &[u8]) -> Stranger {
     match first {
         // The answer to a command.
         [b'+', ..] => Stranger::Redis,
-        first => Stranger::guess(first),
+        first => match Stranger::guess(first) {
+            Stranger::Probe => Stranger::Unknown, // what was sent comes back
+            guessed => guessed,
+        },
     }
 }
 
@@ -46,8 +46,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let serve = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = [0; QUESTION.len()];
+            let mut asked = [0; Stranger::PROBE.len()];
             stream.read_exact(&mut asked).unwrap();
+            assert_eq!(Stranger::guess(&asked), Stranger::Probe, "a node would warn of anything else");
             stream.write_all(answer).unwrap();
         });
         let found = speaks(address);
@@ -61,6 +62,7 @@ mod tests {
         assert_eq!(answered(b"+PONG\r\n"), Some(Stranger::Redis));
         assert_eq!(answered(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n"), Some(Stranger::Http));
         assert_eq!(answered(b"ERROR\r\n"), Some(Stranger::Unknown));
+        assert_eq!(answered(Stranger::PROBE), Some(Stranger::Unknown), "an echo is no Redis");
         assert_eq!(answered(b""), None);
     }
 }

@@ -161,11 +161,17 @@ impl fmt::Display for QueuePairFailure {
 }
 
 impl CloseReason {
-    /// Whether the peer just went: it closed the connection, or was gone when it was written to or read from.
+    /// Whether the peer just went: it closed the connection, was gone when it was written to or read from, or
+    /// had only asked what answers here ([`Stranger::Probe`]).
     #[must_use]
     pub fn is_departure(self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset};
-        matches!(self, CloseReason::PeerClosed | CloseReason::Network(BrokenPipe | ConnectionReset))
+        matches!(
+            self,
+            CloseReason::PeerClosed
+                | CloseReason::Network(BrokenPipe | ConnectionReset)
+                | CloseReason::Stranger(Stranger::Probe)
+        )
     }
 
     /// The answer to a peer whose hello is refused for this reason; `None`: no answer, as for strangers.
@@ -196,11 +202,18 @@ pub enum Stranger {
     Tls,
     /// An SSH client or server.
     Ssh,
+    /// A command of Cell that was given no hello in time, and asks by [`Stranger::PROBE`] what answers.
+    Probe,
     /// None of the known ones.
     Unknown,
 }
 
 impl Stranger {
+    /// What Cell's commands send to a service that said nothing. Redis answers it as an unknown command, a
+    /// web server as a request with an unknown method, and others most often with an error. A node that stood
+    /// still meanwhile recognises it.
+    pub const PROBE: &'static [u8] = b"CELLPING / HTTP/1.0\r\n\r\n";
+
     /// Guesses from the first bytes, of which there is at least one: a client's, that came to the wrong port,
     /// or the answer of a server to one that came to the wrong port.
     #[must_use]
@@ -218,6 +231,7 @@ impl Stranger {
             _ if like(b"HTTP/") || METHODS.iter().any(|method| like(method)) => Stranger::Http,
             _ if like(b"PING") || like(b"AUTH") || like(b"INFO") => Stranger::Redis,
             _ if like(b"SSH-") => Stranger::Ssh,
+            _ if like(b"CELLPING") => Stranger::Probe,
             _ => Stranger::Unknown,
         }
     }
@@ -230,6 +244,7 @@ impl fmt::Display for Stranger {
             Stranger::Redis => "the Redis protocol",
             Stranger::Tls => "TLS",
             Stranger::Ssh => "SSH",
+            Stranger::Probe => "a command's probe of the port",
             Stranger::Unknown => "an unknown protocol",
         })
     }
@@ -241,9 +256,11 @@ mod tests {
 
     #[test]
     fn peer_that_went_is_distinguished_from_a_network_that_fails() {
-        let departs = [CloseReason::PeerClosed, CloseReason::network(Errno::PIPE)];
+        let probe = CloseReason::Stranger(Stranger::Probe);
+        let departs = [CloseReason::PeerClosed, CloseReason::network(Errno::PIPE), probe];
         assert!(departs.into_iter().all(CloseReason::is_departure));
         assert!(CloseReason::network(Errno::CONNRESET).is_departure());
+        assert!(!CloseReason::Stranger(Stranger::Redis).is_departure());
         for other in [CloseReason::network(Errno::HOSTUNREACH), CloseReason::Truncated { received: 1 }] {
             assert!(!other.is_departure(), "{other}");
         }
@@ -254,6 +271,7 @@ mod tests {
         assert_eq!(Stranger::guess(b"GET / HTTP/1.1\r\n"), Stranger::Http);
         assert_eq!(Stranger::guess(b"*1\r\n$4\r\nPING\r\n"), Stranger::Redis);
         assert_eq!(Stranger::guess(b"PING\r\n"), Stranger::Redis);
+        assert_eq!(Stranger::guess(Stranger::PROBE), Stranger::Probe);
         assert_eq!(Stranger::guess(&[0x16, 3, 1, 2, 0]), Stranger::Tls);
         assert_eq!(Stranger::guess(b"SSH-2.0-OpenSSH"), Stranger::Ssh);
         assert_eq!(Stranger::guess(b"HTTP/1.1 400 Bad Request\r\n"), Stranger::Http);

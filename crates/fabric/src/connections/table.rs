@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::close::CloseReason;
+use crate::close::{CloseReason, Stranger};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
@@ -271,7 +271,8 @@ impl<L: Link> ConnectionTable<L> {
             self.counters.timed_out += 1;
         }
         if connection.phase == ConnectionPhase::HelloAwaited {
-            self.counters.refused += u64::from(reason != CloseReason::PeerClosed);
+            let asked = CloseReason::Stranger(Stranger::Probe);
+            self.counters.refused += u64::from(reason != CloseReason::PeerClosed && reason != asked);
             return Event::Refused { peer: connection.peer, reason };
         }
         self.counters.closed += 1;

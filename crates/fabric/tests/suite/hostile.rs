@@ -79,6 +79,17 @@ fn accept_peer_that_leaves_by_itself_is_not_counted_as_refused() {
     assert_eq!((server.refused[0], server.endpoint.counters().refused), (CloseReason::PeerClosed, 0));
 }
 
+/// A command's own question to a node that had stood still was warned of as a client of Redis.
+#[test]
+fn accept_probe_of_a_command_is_neither_redis_nor_counted_as_refused() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut command = TcpStream::connect(address).unwrap();
+    command.write_all(Stranger::PROBE).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    let reason = CloseReason::Stranger(Stranger::Probe);
+    assert_eq!((server.refused[0], server.endpoint.counters().refused), (reason, 0));
+}
+
 /// What the acceptor says of a hello, and the beginning of its answer to it.
 fn answer_to(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let (mut server, address) = server(FabricLimits::default());

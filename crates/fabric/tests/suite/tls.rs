@@ -75,6 +75,7 @@ fn strangers_at_a_port_with_tls_are_named_as_without() {
     for (said, wanted) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], CloseReason::Stranger(Stranger::Http)),
         (b"SSH-2.0-OpenSSH\r\n", CloseReason::Stranger(Stranger::Ssh)),
+        (Stranger::PROBE, CloseReason::Stranger(Stranger::Probe)),
         (b"\0", CloseReason::Stranger(Stranger::Unknown)),
         (b"CELLFABR\x09\0\0\0", CloseReason::VersionUnknown { theirs: 9 }),
         (b"\x16\x03\x01\x00\x08\x01\x00\x00\x04what", CloseReason::Tls(TlsFailure::Broken)),
