@@ -248,12 +248,16 @@ fn answered(answer: Option<(u16, String)>, expected: u16) -> Value {
 /// Begins a drill by asking a node; its path and the node that runs it. Until the cluster is well it is asked
 /// again.
 fn begin_over_http(server: &Server, asked: u16, wanted: &Value) -> (String, u16) {
+    let preview = format!("/api/v1/drills/preview?kind=kill&node={asked}");
+    // What a node shows of the cluster may be older than what the supervisor says.
+    wait::until("it sees the other nodes", || {
+        let survivors = answered(server.http_of(asked, &preview), 200)["survivors"].clone();
+        survivors.as_array().is_some_and(|survivors| !survivors.is_empty())
+    });
     for _ in 0..=UNHEALTHY_STARTS_MAX {
         wait_healthy(server);
         let answer = server.http_post(asked, "/api/v1/drills", &wanted.to_string());
-        // The node that is asked may see the others' leases later than the supervisor does.
-        let is_unwell = |body: &str| ["unhealthy", "no_survivor"].iter().any(|code| body.contains(code));
-        if !answer.as_ref().is_some_and(|(status, body)| *status == 409 && is_unwell(body)) {
+        if !answer.as_ref().is_some_and(|(status, body)| *status == 409 && body.contains("unhealthy")) {
             let started = answered(answer, 202);
             let id = started["operation"].as_str().expect("it has a name");
             let runner = started["runner"].as_u64().and_then(|runner| u16::try_from(runner).ok());
