@@ -10,7 +10,9 @@ import { chromium } from "playwright-core";
 import { startMock } from "../../web/console/mock/main.mjs";
 import "./ending.mjs";
 
-const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
+/** Chromium without the window that nobody looks at takes a third less of a processor. */
+const PROGRAMS = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"];
+const EXECUTABLE = process.env.CHROMIUM ?? PROGRAMS.find((path) => existsSync(path)) ?? PROGRAMS[0];
 const ARTEFACTS = process.env.CELL_BROWSER_ARTEFACTS;
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"];
 /** How long a page may take to show what it must, on a machine that does other things, too. */
@@ -31,7 +33,7 @@ export const PAGES = ["overview", "tree", "selector", "nodes", "durability", "re
 export const PARALLEL = 2;
 
 /** Why the tests cannot run here; null if they can. */
-export const obstacle = existsSync(EXECUTABLE) ? null : `there is no ${EXECUTABLE}: apt-get install chromium, or set CHROMIUM`;
+export const obstacle = existsSync(EXECUTABLE) ? null : `there is no ${EXECUTABLE}: apt-get install chromium-headless-shell, or set CHROMIUM`;
 
 /** The pages of each test. */
 const pagesOf = new WeakMap();
