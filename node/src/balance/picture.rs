@@ -90,7 +90,7 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
     let takeovers_open = takeovers_open(view, &members);
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
-    let keepers = memory_keepers(view.pairs.values(), view.members.values());
+    let keepers = memory_keepers(view.pairs.values(), members.values().copied(), |of| view.lives(of));
     figures.iter_mut().for_each(|member| member.keeps_memory = keepers.contains(&member.node));
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
     let reported: BTreeMap<(Incarnation, PairId), &ReportedPair> =

@@ -207,6 +207,7 @@ mod tests {
             (TARGET_STOPS, MoveFailure::EndGone),
             (BEHIND, MoveFailure::Behind),
             ("no memory of 67108864 bytes for the pair", MoveFailure::NoMemory),
+            (MEMORY_KEPT, MoveFailure::NoMemory),
             (StayReason::Splits.words(), MoveFailure::SplitOpen),
             // Of its source, and of no log that cannot be read.
             (StayReason::NoLog.words(), MoveFailure::Declined),

@@ -97,20 +97,18 @@ pub(crate) fn keeps_memory_for(
 }
 
 /// The nodes that keep what memory they have left for pairs that they had: nothing else is to be brought
-/// there.
+/// there. `present` is the present life of each node.
 #[must_use]
 pub fn memory_keepers<'r>(
     pairs: impl IntoIterator<Item = &'r PairRow>,
-    members: impl IntoIterator<Item = &'r MemberRow>,
+    present: impl IntoIterator<Item = &'r MemberRow>,
+    lives: impl Fn(Incarnation) -> bool,
 ) -> BTreeSet<NodeId> {
-    let members: Vec<MemberRow> = members.into_iter().cloned().collect();
     let present: BTreeMap<NodeId, Incarnation> =
-        MemberRow::present_rows(&members).map(|member| (member.node, member.incarnation)).collect();
-    let lives: BTreeSet<Incarnation> = members.iter().map(|member| member.incarnation).collect();
+        present.into_iter().map(|member| (member.node, member.incarnation)).collect();
     let keeper = |row: &PairRow| {
         let node = row.served_by?;
-        let present = *present.get(&node)?;
-        keeps_memory_for(row, (node, present), |of| lives.contains(&of)).then_some(node)
+        keeps_memory_for(row, (node, *present.get(&node)?), &lives).then_some(node)
     };
     pairs.into_iter().filter_map(keeper).collect()
 }
@@ -136,11 +134,16 @@ mod tests {
         plan.iter().map(|share| share.survivor.map(|survivor| survivor.0)).collect()
     }
 
+    fn keepers(rows: &[PairRow], members: &[MemberRow]) -> BTreeSet<NodeId> {
+        let lives = |of| members.iter().any(|member| member.incarnation == of);
+        memory_keepers(rows, MemberRow::present_rows(members), lives)
+    }
+
     /// Pairs were moved to a node that was back, and took the memory of what it was to recover.
     #[test]
     fn nodes_keep_memory_for_pairs_that_they_had_unless_another_one_recovers_them() {
         let members = [member(7, 1), member(9, 3)];
-        let keepers = |rows: &[PairRow]| memory_keepers(rows, &members);
+        let keepers = |rows: &[PairRow]| keepers(rows, &members);
         assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(9), 3)]), NONE);
         assert_eq!(keepers(&[row(1, Some(7), 1), row(2, Some(8), 3), row(3, None, 5)]), [NodeId(3)].into());
         let had = PairRow { served_by: Some(NodeId(3)), ..row(2, None, 1) };
@@ -158,8 +161,8 @@ mod tests {
     #[test]
     fn node_in_two_rows_keeps_memory_for_what_its_life_before_had() {
         let members = [member(9, 3), member(12, 3)];
-        assert_eq!(memory_keepers(&[row(2, Some(9), 3)], &members), [NodeId(3)].into());
-        assert_eq!(memory_keepers(&[row(2, Some(12), 3)], &members), NONE);
+        assert_eq!(keepers(&[row(2, Some(9), 3)], &members), [NodeId(3)].into());
+        assert_eq!(keepers(&[row(2, Some(12), 3)], &members), NONE);
     }
 
     #[test]

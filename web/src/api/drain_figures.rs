@@ -128,9 +128,9 @@ impl Rows {
     pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
         let reported: BTreeMap<NodeId, &DrainsPart> =
             parts.iter().map(|part| (part.node, &part.part)).collect();
-        let keepers = memory_keepers(&self.pairs, &self.members);
-        let present = MemberRow::present_rows(&self.members);
-        let members = present.map(|member| MemberFigures {
+        let present = || MemberRow::present_rows(&self.members);
+        let keepers = memory_keepers(&self.pairs, present(), |of| self.lives(of));
+        let members = present().map(|member| MemberFigures {
             keeps_memory: keepers.contains(&member.node),
             ..self.member(member, reported.get(&member.node).copied())
         });

@@ -315,7 +315,9 @@ impl Ends {
             return Ok(Err(Refused::NoNode(to)));
         };
         let (rows, _) = Table::new(Arc::clone(coordinator)).pairs()?;
-        let keeps_memory = memory_keepers(&rows, &members).contains(&to);
+        let lives = |of| members.iter().any(|member| member.incarnation == of);
+        let keepers = memory_keepers(&rows, MemberRow::present_rows(&members), lives);
+        let keeps_memory = keepers.contains(&to);
         let Some(row) = rows.into_iter().find(|row| row.pair == pair) else {
             return Ok(Err(Refused::NoPair(pair)));
         };

@@ -372,8 +372,10 @@ fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     let missing = Missing::Memory { bytes: 1 };
     let (owner, served_by, state) = (None, Some(NodeId(1)), PairState::Unavailable { missing });
     rows.pairs.push(PairRow { owner, served_by, state, ..served(3, 70, 0) });
-    let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err().to_string();
-    assert!(refused.contains("1 keeps its memory for pairs that it had"), "{refused}");
+    let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
+    let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
+    assert!(problem.detail.contains("1 keeps its memory for pairs that it had"), "{}", problem.detail);
+    assert!(problem.next.is_some_and(|next| next.contains("names the pairs that wait")));
     let silent = [part(0, 0, &[(1, 1), (2, 1)])];
     assert_eq!(rows.plan(&silent, &[NodeId(0)]), Err(DrainRefusal::NobodyLeft));
 }
